@@ -21,7 +21,7 @@ from loaderx.engines import Auto, Inline, Processes, Threads, Work
 from runs import run_of_steps
 
 LENGTH = 24
-CLOSED = "the loader was closed while this batch was waited for. The next `next` goes on with it."
+CLOSED = "the loader was closed while this batch was waited for. The next `next` continues with it."
 ENGINES = {
     "inline": Inline(),
     "auto": Auto(2),

@@ -98,6 +98,19 @@ def test_pages_of_rows(tmp_path, monkeypatch, first):
     assert len(told) == len(set(told)) <= 3
 
 
+def test_pages_of_rows_that_lie_apart(tmp_path, monkeypatch):
+    table = np.zeros(4 * PAGE // 16, np.dtype([("a", "<f4", 3), ("b", "<i4")]))
+    table.tofile(tmp_path / "rows")
+    mapped = np.memmap(tmp_path / "rows", table.dtype, "r")
+    told = []
+    for name in ("a", "b"):
+        rows = MappedRows.of(mapped[name])
+        asked = "loaderx.sources.files.cold.request_pages"
+        monkeypatch.setattr(asked, lambda _, start, length: told.append((start, length)))
+        rows.will_need(np.array([len(table) - 1, 0]))
+    assert told == [(0, PAGE), (3 * PAGE, PAGE)] * 2
+
+
 @pytest.mark.parametrize("engine", ["inline", "threads", "processes"])
 def test_the_data_is_the_same(tmp_path, monkeypatch, engine):
     rng = np.random.default_rng(0)

@@ -308,7 +308,7 @@ def test_what_is_no_image():
 
 
 def test_postscript_is_not_run():
-    with pytest.raises(FileError, match="PostScript, a program"):
+    with pytest.raises(FileError, match="PostScript, which is a program"):
         decode_image(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")
 
 

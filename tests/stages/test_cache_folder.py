@@ -392,7 +392,7 @@ def test_a_full_disk_is_said_and_what_is_there_is_kept(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(row_files.os, "write", full)
         with pytest.raises(
-            FileError, match=r"cannot keep records in .*No space left .* a later run goes on with"
+            FileError, match=r"cannot keep records in .*No space left .* a later run continues with"
         ):
             list(ds)
     check_all_equal(list(ds), list(plain.batch(10, collate_fn=list)), "batch")

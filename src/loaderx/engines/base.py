@@ -1,17 +1,16 @@
-"""What an engine is: it opens a session for the work of one loader, and a session takes tasks.
+"""The engine interface: an engine opens a session for one loader's work; a session takes tasks.
 
 A *task* is a small tuple of whole numbers that says what to make: ``(step,)`` for a batch that is
 known by its step, ``(input, epoch key, unit)`` for a unit of a stream.  What is made depends on the
 task alone, so any worker may make it, in any order, and make it again.
 
 ``session.submit(task)`` returns a `Pending`, and ``pending.result()`` waits for the element.  A
-future of ``concurrent.futures`` is a `Pending`.  Whoever submits tasks asks for their results in an
-order of its own, and keeps about ``session.window`` of them under way.  Workers (threads,
-processes) belong to the session: they start with the first task, serve everybody who submits, and
-live until the session is closed or dropped.  A session that was closed starts again with the next
-task.
+future of ``concurrent.futures`` is a `Pending`.  The caller asks for results in any order, and
+keeps about ``session.window`` tasks under way.  Workers (threads, processes) belong to the session:
+they start with the first task, serve all callers, and live until the session is closed or dropped.
+A closed session starts again with the next task.
 
-An engine from outside writes two classes: one with ``session(work)``, and a subclass of `Session`
+An engine of your own takes two classes: one with ``session(work)``, and a subclass of `Session`
 with ``window``, ``submit``, ``close`` and ``describe``.  A worker makes the element of a task with
 ``work(task, lend)``.  ``docs/extending.md`` has an example, ``loaderx.testing.EngineContract`` the
 tests.
@@ -27,7 +26,7 @@ from typing import Any, Protocol, TypeAlias
 from loaderx.errors import LoaderxError, RecordError, one_line, warn_user
 from loaderx.memory import Lend
 
-CLOSE_PATIENCE_S = 10.0  # how long closing waits for tasks that are under way
+CLOSE_PATIENCE_S = 10.0  # how long closing waits for tasks under way
 
 Task: TypeAlias = tuple[int, ...]
 """What to make: up to four numbers, each from 0 to 2**64 - 1."""
@@ -51,7 +50,7 @@ class Timing:
 
 
 class Measured:
-    """An element with what is known about its making, for the statistics."""
+    """An element and how it was made, for the statistics."""
 
     __slots__ = ("failures", "read", "times", "value")
 
@@ -65,47 +64,47 @@ class Measured:
 
 
 class Work:
-    """What is to be done for a task; the loader makes it, engines call it.
+    """What makes the element of a task.  The loader provides it, engines call it.
 
     Threads may call it at once, whatever `thread_safe` says: reads of a source that is not
     thread-safe take turns.  Worker processes get it pickled with ``cloudpickle``, since it holds
-    functions of the user's.
+    the user's functions.
     """
 
     thread_safe: bool = True
-    """May threads read all sources at once?  If not, threads wait for each other."""
+    """True if threads may read all sources at once.  If not, they take turns."""
 
     unsure: str = ""
     """A source that has not said whether threads may read it at once; empty if none."""
 
     only_gathers: bool = False
-    """Is there nothing to do but gather rows of arrays, which needs no GIL?"""
+    """True if the work only gathers rows of arrays, which needs no GIL."""
 
     noun: str = "batch"
     """What is made, for messages."""
 
     is_in_order: bool = False
-    """Can its input only be read in order, so that there is nothing for workers to do?"""
+    """True if the input can only be read in order, which leaves workers nothing to do."""
 
     decodes_chunks: bool = False
-    """Does its source decode chunks, which several tasks need?"""
+    """True if the source decodes chunks that several tasks need."""
 
     makes_units: bool = False
-    """Are tasks units of a stream, each of which has many batches?"""
+    """True if tasks are units of a stream, of many batches each."""
 
     def __call__(self, task: Task, lend: Lend) -> Element:
         """Makes the element of a task: a tree of arrays, or a `Measured` with one.
 
-        An engine hands on what it gets, without looking into it.
+        An engine passes it on without looking into it.
 
-        ``lend`` gives the memory for the element.  Every thread needs one of its own, such as
-        ``pools.lend`` of a `PoolPerThread`.  It may use memory again only if nobody holds the
-        element that it was lent for.
+        ``lend`` gives the memory for the element.  Every thread needs its own, such as
+        ``pools.lend`` of a `PoolPerThread`.  It may reuse memory only once nobody holds the element
+        that the memory was lent for.
         """
         raise NotImplementedError
 
     def stream(self, steps: range, lend: Lend) -> Iterator[Element]:
-        """The elements of consecutive steps, for a caller that makes one after the other."""
+        """The elements of consecutive steps, for a caller that makes them one by one."""
         for step in steps:
             yield self((step,), lend)
 
@@ -127,10 +126,10 @@ class Work:
 
 
 class Pending(Protocol):
-    """A task that was submitted.  Whoever drops it without asking for its result cancels it."""
+    """A submitted task.  Dropping it without asking for its result cancels it."""
 
     def result(self) -> Element:
-        """Waits for the element; raises the error of the task.  It is called once at most.
+        """Waits for the element, or raises the task's error.  Called at most once.
 
         After `cancel`, or after the session was closed, it gives the element or raises an error of
         any kind, and never waits for workers that are gone.  Loaders turn the `CancelledError` of
@@ -138,71 +137,71 @@ class Pending(Protocol):
         """
 
     def done(self) -> bool:
-        """False if `result` would have to wait for somebody else."""
+        """False if `result` would have to wait for a worker."""
 
     def cancel(self) -> object:
-        """Says that the result is not wanted: the task need not be begun.
+        """Says that the result is not wanted: the task need not be started.
 
-        A `result` that is being waited for gives up soon, with an error.  If it cannot, since the
-        task has begun, closing a loader while another thread waits for a batch takes as long as
+        A `result` call that is waiting gives up soon, with an error.  If it cannot, because the
+        task has started, closing a loader while another thread waits for a batch takes as long as
         that batch.
 
-        It may be called at any time, by other threads, signal handlers and finalisers, and several
-        times: it waits for nobody.
+        It may be called at any time and repeatedly, by other threads, signal handlers and
+        finalisers: it does not wait.
         """
 
 
 class Session:
-    """Does the work of one loader.  An engine's session says how, with `submit` and `close`.
+    """Does the work of one loader.  An engine's session defines `submit` and `close`.
 
     All iterators of the loader use it, in any threads: several may submit tasks and wait at once.
-    Workers must not hold the session, and between two tasks nothing of the work either: the user's
-    functions may hold the loader.  So a session that nobody uses is collected, and its workers end.
+    Workers must not hold the session, nor, between two tasks, the work: the user's functions may
+    hold the loader.  So an unused session is collected, and its workers end.
     """
 
     window = 0
-    """Tasks to keep under way; 0: each is made by whoever asks for its result, when it asks.
+    """Tasks to keep under way; 0: each runs in the thread that asks for its result.
 
     More may be submitted, and their results may be asked for in any order.
     """
 
     def submit(self, task: Task) -> Pending:
-        """Takes on a task, and does not wait for it.  The first one starts the workers.
+        """Takes on a task without waiting for it.  The first one starts the workers.
 
-        Tasks are begun in the order in which they are submitted.
+        Tasks start in the order in which they are submitted.
         """
         raise NotImplementedError
 
     shares_memory: bool = False
-    """Do the arrays of an element lie in one piece of memory, which any of them keeps alive?"""
+    """True if an element's arrays lie in one piece of memory, which any of them keeps alive."""
 
     shares_sources: bool = False
-    """Do workers share what a source keeps in memory, as threads do?"""
+    """True if workers share what a source keeps in memory, as threads do."""
 
     here: int = 0
-    """How many of the next elements the caller is to make itself, without a task."""
+    """How many of the next elements the caller should make itself, without a task."""
 
     def made_here(self, count: int) -> None:
-        """The caller has made so many elements itself."""
+        """Notes that the caller made ``count`` elements itself."""
 
     def notice(self, measured: Measured) -> None:
-        """An element is handed out, and this is known about its making."""
+        """Receives the measurements of an element that is handed out."""
 
     def is_end(self, error: BaseException) -> bool:
-        """Does this error of a task mean that the stream ends before it?"""
+        """True if this error of a task means that the stream ends before it."""
         return False
 
     def finish(self, cancelled: Sequence[Pending], until: float) -> None:
-        """Waits until no worker is at these tasks any more, or until a time of the monotonic clock.
+        """Waits until no worker runs these tasks, or until a time of the monotonic clock.
 
         For engines whose workers call the user's functions in this process.
         """
 
     def close(self) -> None:
-        """Stops the workers, and waits for them.  A task that is submitted later starts them again.
+        """Stops the workers, and waits for them.  A later task starts them again.
 
         It may be called several times, and while other threads submit tasks or wait for results:
-        these come back, with the element or an error.
+        these calls return the element or raise an error.
         """
 
     def describe(self) -> tuple[str, str]:
@@ -210,7 +209,7 @@ class Session:
         return type(self).__name__.lower().removesuffix("session"), "it was asked for"
 
     def begin(self, tasks: int | None) -> None:
-        """A series of tasks begins, so many of them (None: unknown).  For engines that measure."""
+        """Announces a series of ``tasks`` (None: unknown number).  For engines that measure."""
 
 
 class Engine(Protocol):
@@ -223,10 +222,9 @@ class Engine(Protocol):
 class Run(Protocol):
     """Elements in order.
 
-    A run is closed only while nobody is inside its ``next``.  Whoever wants to close it from
-    another thread, or from a signal handler that came in the middle of ``next``, calls `interrupt`
-    instead, at which a ``next`` that waits for workers gives up with an error.  ``next`` never ends
-    quietly (with StopIteration) because of that.
+    A run may be closed only while no thread is inside its ``next``.  Another thread, or a signal
+    handler that ran in the middle of ``next``, calls `interrupt` instead: a ``next`` that waits for
+    workers then gives up with an error, never silently with StopIteration.
     """
 
     @property
@@ -234,13 +232,13 @@ class Run(Protocol):
         """Gives the next element; StopIteration after the last."""
 
     def start(self) -> None:
-        """Lets workers begin with the first elements now; the first ``next`` would do it, too.
+        """Lets workers start on the first elements now, rather than at the first ``next``.
 
-        An engine without workers has nothing to do here.
+        Does nothing for an engine without workers.
         """
 
     def ready(self) -> bool:
-        """False if ``next`` would have to wait for somebody else."""
+        """False if ``next`` would have to wait for a worker."""
 
     def close(self) -> None: ...
 
@@ -250,39 +248,39 @@ class Run(Protocol):
     def interrupt(self) -> bool:
         """Asks a ``next`` that is under way to give up; False if it makes its element itself.
 
-        It takes no lock and waits for nobody, so a signal handler may call it.
+        It takes no lock and does not wait, so a signal handler may call it.
         """
 
 
 def cancel_all(session: Session, pending: Sequence[Pending]) -> None:
-    """Cancels tasks, and waits for those that are under way where the engine can: not for ever.
+    """Cancels tasks, and waits a limited time for those under way, where the engine can.
 
-    So after closing an iterator, no thread calls a function of the user's for it any more.
+    So after closing an iterator, no thread calls the user's functions for it any more.
     """
-    for one in reversed(pending):  # the last first: it has not begun, perhaps
+    for one in reversed(pending):  # the last first: it is the least likely to have started
         one.cancel()
     session.finish(pending, monotonic() + CLOSE_PATIENCE_S)
 
 
 class TryAgainError(LoaderxError):
-    """The workers could not be used just then; the same task may be submitted again."""
+    """The workers could not be used at that moment; the same task may be submitted again."""
 
 
 def closed_error() -> TryAgainError:
     """For a ``next`` that gave up because its loader was closed."""
     return TryAgainError(
-        "the loader was closed while this batch was waited for. The next `next` goes on with it."
+        "the loader was closed while this batch was waited for. The next `next` continues with it."
     )
 
 
 class Closable(Protocol):
-    """What waits for results, and may be closed meanwhile by another thread."""
+    """Waits for results, and may be closed meanwhile by another thread."""
 
     is_closing: bool
 
 
 def check_closed(error: Exception, waiting: Closable) -> None:
-    """Raises a `TryAgainError` if a result failed because it was cancelled, or of the closing."""
+    """Raises a `TryAgainError` if a result failed because of a cancellation or of closing."""
     if isinstance(error, LoaderxError):
         return
     if waiting.is_closing or is_cancellation(error):
@@ -290,9 +288,9 @@ def check_closed(error: Exception, waiting: Closable) -> None:
 
 
 def is_cancellation(error: Exception) -> bool:
-    """Is it what a future raises that was cancelled, by `Pending.cancel` or by `Session.close`?
+    """True for the error of a future that `Pending.cancel` or `Session.close` cancelled.
 
-    A function of the user's that raises the same is not meant: its error comes as a `RecordError`.
+    The same error raised by a user's function does not count: it arrives as a `RecordError`.
     """
     from concurrent.futures import CancelledError  # late: it imports logging
 
@@ -300,9 +298,9 @@ def is_cancellation(error: Exception) -> bool:
 
 
 def worker_error(error: BaseException, task: Task) -> BaseException:
-    """What a task failed with in a worker.
+    """The error of a task that failed in a worker, as the consumer raises it.
 
-    A SystemExit would end the consumer, who has not called it: it is an error like any other.
+    SystemExit becomes an ordinary error, since it would end the consumer, which did not call it.
     """
     if not isinstance(error, SystemExit):
         return error
@@ -332,7 +330,7 @@ def close_generator(elements: Any) -> None:
 
 
 def warn_if_in_order(work: Work, asked: str) -> None:
-    """Warns that there is nothing to do for the workers that were asked for."""
+    """Warns that the workers that were asked for have nothing to do."""
     if work.is_in_order:
         warn_user(
             f"{asked} was asked for, but what stands above from_iterable runs in the caller's "
@@ -342,7 +340,7 @@ def warn_if_in_order(work: Work, asked: str) -> None:
 
 
 def what_to_say(source: str) -> str:
-    """How the user answers the question whether threads may read a source."""
+    """Tells the user how to declare whether threads may read a source."""
     return (
         f"If threads may read {source} at once, write Dataset.from_source(obj, thread_safe=True); "
         "thread_safe=False says that they may not, and ends this warning."
@@ -350,7 +348,7 @@ def what_to_say(source: str) -> str:
 
 
 def workers_of(engine: str) -> float:
-    """The workers of an engine by the name that `Session.describe` gives it; infinity if unknown.
+    """The number of workers in an engine name from `Session.describe`; infinity if unknown.
 
     >>> workers_of("threads(4)"), workers_of("inline")
     (4, 0)

@@ -17,7 +17,7 @@ class Inline(Frozen):
 
 
 class InlineSession(Session):
-    here = 1 << 62  # steps in a row, without a call of ours in between
+    here = 1 << 62  # the caller makes all steps in one loop
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -31,7 +31,7 @@ class InlineSession(Session):
 
 
 class InlinePending:
-    """A task that is done when its result is asked for."""
+    """A task that runs when its result is asked for."""
 
     __slots__ = ("_pools", "_task", "_work")
 
@@ -42,7 +42,7 @@ class InlinePending:
         return self._work(self._task, self._pools.lend)
 
     def done(self) -> bool:
-        return True  # nobody else will make it
+        return True  # no worker to wait for
 
     def cancel(self) -> None:
         """There is nothing to stop."""

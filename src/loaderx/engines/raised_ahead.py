@@ -1,4 +1,4 @@
-"""An error that is part of a result, and is raised when its step is asked for."""
+"""An error inside a result, raised when its step is asked for."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 
 
 class RaisedAhead:
-    """The error of a step, which is raised when the step is asked for.
+    """The error of a step, raised when the step is asked for.
 
-    Between processes it keeps its cause and its frames, which a pickled exception does not.
+    Unlike a pickled exception it keeps its cause and its frames between processes.
     """
 
     def __init__(self, error: BaseException) -> None:

@@ -1,11 +1,11 @@
 """One set of workers for several loaders.
 
 A loader's workers belong to its session, so ten loaders that run at once would start ten times as
-many.  `Shared` opens one session of another engine for all of them.  Its work is that of all
-loaders together, and a task says first whose it is.
+many.  `Shared` opens one session of another engine for all of them.  It combines the works of all
+loaders, and the first number of a task names its loader.
 
-The works are put together when the first task is submitted.  A loader that joins later makes a new
-session for all; what the one before has begun is still delivered.  The session belongs to the
+The works are combined when the first task is submitted.  A loader that joins later causes a new
+session for all; the old one still delivers the tasks that it has.  The session belongs to the
 loaders that use it: when the last of them is closed or dropped, its workers end.
 """
 
@@ -39,8 +39,8 @@ class Shared:
     >>> [(one.tolist(), other.tolist()) for one, other in zip(train, test)]
     [([0, 1, 2], [0, 1]), ([3, 4, 5], [2, 3])]
 
-    Workers start with the first ``next`` of one of these loaders, and know the loaders of which an
-    iterator had been made by then.  One that comes later makes them start again.
+    Workers start with the first ``next`` of one of these loaders, and serve the loaders that had an
+    iterator by then.  A loader that joins later makes them start again.
 
     Args:
         engine: `Threads` or `Processes`.  Its ``num_workers`` and ``prefetch`` are for all loaders
@@ -75,7 +75,7 @@ class Shared:
         return [member for member in found if member is not None]
 
     def join(self, session: SharedSession) -> tuple[Session, int]:
-        """The session that is used by all, and the number of this one's work in it."""
+        """The common session, and the number of this loader's work in it."""
         with self._lock:
             if session.joined is None:
                 members = self.members()
@@ -99,12 +99,12 @@ class SharedSession(Session):
         self._engine = engine
         self.work = work
         self.joined: tuple[Session, int] | None = None
-        self.is_in_use = False  # has it submitted tasks since it was closed?
+        self.is_in_use = False  # it has submitted tasks since it was last closed
         self._pending: weakref.WeakSet[SharedPending] = weakref.WeakSet()
 
     @property
     def window(self) -> int:  # type: ignore[override]
-        """Its share of the tasks to keep under way: one in use, one in the making at least."""
+        """Its share of the tasks to keep under way: at least one in use and one in the making."""
         together, _ = self._engine.join(self)
         users = sum(one.is_in_use or one is self for one in self._engine.members())
         return max(2, -(-together.window // users)) if together.window else 0
@@ -152,7 +152,7 @@ class SharedPending:
     __slots__ = ("__weakref__", "_task", "pending", "together")
 
     def __init__(self, together: Session, pending: Pending, task: Task) -> None:
-        self.together = together  # alive until this is done, though another may have replaced it
+        self.together = together  # kept alive until this is done, even if it was replaced
         self.pending, self._task = pending, task
 
     def result(self) -> Element:
@@ -171,7 +171,7 @@ class SharedPending:
 
 
 class WorksTogether(Work):
-    """The works of several loaders as one: the first number of a task says which is meant."""
+    """The works of several loaders as one: the first number of a task selects one."""
 
     def __init__(self, works: Sequence[Work]) -> None:
         self._works = works

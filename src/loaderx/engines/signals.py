@@ -1,9 +1,9 @@
-"""Ctrl-C, and every other signal, at a moment when it does no harm.
+"""Defers Ctrl-C, and every other signal, to a moment when it does no harm.
 
 Python runs signal handlers in the main thread, between any two calls, and most raise an exception
-there.  Between starting a process and knowing it, or in the middle of giving things back, that
-would leave something behind.  A mask (`signal.pthread_sigmask`) does not help: the system gives the
-signal to another thread of the process, and the handler runs in the main thread all the same.
+there.  Between starting a process and registering it, or in the middle of releasing resources, that
+would cause a leak.  A mask (`signal.pthread_sigmask`) does not help: the system delivers the signal
+to another thread of the process, and the handler runs in the main thread all the same.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ Handler = Callable[[int, FrameType | None], Any]
 
 
 class SignalsDeferred:
-    """A block in which no Python signal handler runs: what comes is handled at its end.
+    """A block in which no Python signal handler runs: signals are handled at its end.
 
-    In other threads than the main thread it does nothing: no handler runs there.  For short blocks
-    that wait for nobody, or not for long.
+    It does nothing outside the main thread, where no handler runs.  For short blocks that do not
+    wait for long.
     """
 
     def __init__(self) -> None:
@@ -34,12 +34,12 @@ class SignalsDeferred:
         try:
             for number in _CATCHABLE:
                 handler = signal.getsignal(number)
-                if callable(handler):  # SIG_DFL, SIG_IGN and handlers in C are not
+                if callable(handler):  # unlike SIG_DFL, SIG_IGN and handlers in C
                     self._handlers[number] = handler
                     signal.signal(number, self._note)
         except ValueError:  # not the main interpreter: no handler runs here either
             self._handlers.clear()
-        except BaseException:  # before the first was replaced
+        except BaseException:  # from a handler that was not replaced yet
             self._restore()
             raise
         return self
@@ -54,7 +54,7 @@ class SignalsDeferred:
             self._deliver()
 
     def _restore(self) -> None:
-        # One call into C: no handler that is back already can run before the others are, too.
+        # One call into C, so that no restored handler runs before all are restored.
         list(map(signal.signal, self._handlers.keys(), self._handlers.values()))
 
     def _deliver(self) -> None:
@@ -68,7 +68,7 @@ class SignalsDeferred:
 
 
 def _catchable() -> list[int]:
-    """Signals that can have a handler; Ctrl-C last, so that it is the last to be put back."""
+    """Signals that can have a handler; Ctrl-C last, so that it is restored last."""
     never = {getattr(signal, name, None) for name in ("SIGKILL", "SIGSTOP")}
     faults = {getattr(signal, name, None) for name in ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL")}
     numbers = [int(number) for number in signal.valid_signals() if number not in never | faults]

@@ -1,4 +1,4 @@
-"""Running a dataset: engines behind it, an iterator that knows its position, statistics."""
+"""Runs a dataset: `DataLoader`, iterators that know their position, statistics."""
 
 from loaderx.dataset import save_with
 from loaderx.loader.iterator import LoaderIterator

@@ -1,8 +1,7 @@
-"""A digest of a few records of each source, by which a state knows its data again.
+"""A digest of a few records of each source, by which a state recognises its data.
 
-Only what loaderx reads by itself is looked at (arrays, ranges, lists, files): an object of the
-user's may draw random numbers, be slow, or not be meant to be read from here.  Nothing is fetched
-for it.
+It covers only sources that loaderx reads by itself (arrays, ranges, lists, files): a user's object
+may draw random numbers, be slow, or not be meant to be read from here.  Nothing is fetched for it.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from loaderx.stages.inputs import FromSource
 from loaderx.tree import flatten
 
 _RECORDS = 8
-_SOURCES = 32  # at most so many are looked at, spread over all of them
+_SOURCES = 32  # at most this many are read, spread over all of them
 _READING = ("loaderx.reading", "loaderx.sources", "loaderx.engines", "loaderx.memory")
 
 
 class DataDigest:
-    """What the states of a loader say about its data; made once, when it is first asked for."""
+    """What the states of a loader say about its data; computed once, on first use."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -49,7 +48,7 @@ class DataDigest:
         return {"data": found} if any(found) else {}
 
     def others(self, state: Mapping[str, object]) -> list[str]:
-        """The sources whose records are others than those that a state was saved with."""
+        """The sources whose records differ from those that a state was saved with."""
         saved = state.get("data")
         if not isinstance(saved, (list, tuple)):
             return []
@@ -65,11 +64,11 @@ class DataDigest:
 
 
 def _digests(node: Node) -> list[tuple[str, str | None]]:
-    """The name of each source, and its digest; None where records cannot be read, or must not."""
+    """The name and digest of each source; None where records cannot or must not be read."""
     sources = [below for below in node.below() if isinstance(below, FromSource)]
     count = min(len(sources), _SOURCES)
     sources = [sources[number * len(sources) // count] for number in range(count)]
-    made = {id(source): _digest(source) for source in sources}  # one may stand in several branches
+    made = {id(source): _digest(source) for source in sources}  # one may be in several branches
     return [(source.stage, made[id(source)]) for source in sources]
 
 
@@ -86,7 +85,7 @@ def _digest(node: FromSource) -> str | None:
         operator = node.record_operator(Request(0, stacked=False))
         rows = ReadContext(Pool().lend).read(operator, operator.resolve(ROOT, positions))
         text = encode([_values(record) for record in rows.records()])
-    except Exception:  # whoever reads that record is told
+    except Exception:  # the loader will report it when it reads that record
         return None
     return str(digest(text.encode()))
 
@@ -97,9 +96,9 @@ def _values(record: object) -> list[tuple[str, object]]:
 
 
 def _is_reading() -> bool:
-    """Is a record read meanwhile: is this a signal handler, or a function of the dataset?
+    """True inside a signal handler or a function of the dataset that runs during a read.
 
-    Then a lock may be held that reading needs.
+    Then a lock that reading needs may be held.
     """
     frame: FrameType | None = sys._getframe()
     while frame is not None:

@@ -38,7 +38,7 @@ class Devices:
     def of(
         sharding: Tree, device_prefetch: int, shard: tuple[int, int] | None, node: Node
     ) -> Devices | None:
-        """For the arguments of a loader; None if there is nothing to place."""
+        """The `Devices` for the arguments of a loader; None if there is nothing to place."""
         depth = check_int("device_prefetch", device_prefetch, least=0)
         if sharding is None:
             return None
@@ -63,7 +63,7 @@ class Devices:
         return Devices(placement, depth, placement.shard(_row_counts(node)), node.spec)
 
     def narrowed(self, node: Node) -> Node:
-        """The chain with numbers of 64 bits made narrow where the devices need that."""
+        """The chain, with 64-bit numbers narrowed where the devices need that."""
         if self._narrow is None:
             return node
         from loaderx.stages.narrow import Narrowed
@@ -81,7 +81,7 @@ class Devices:
         from loaderx.jax.prefetch import PlacedRun
         from loaderx.loader.stream_iterator import REMEMBERED
 
-        # The positions of all batches ahead must be remembered, and that of the one handed out.
+        # Positions must be remembered for all batches ahead and for the one handed out.
         return PlacedRun(run, self._here(), min(self._depth, REMEMBERED - 2))
 
     def _here(self) -> Placement:
@@ -102,12 +102,12 @@ class Devices:
 
 
 def _row_counts(node: Node) -> list[RowCount]:
-    """The numbers of records that a batch can have."""
+    """The possible numbers of records in a batch."""
     return [count for stage in node.batch_stages() for count in stage.row_counts(node.uniform)]
 
 
 def processes() -> tuple[int, int]:
-    """The number of this process and of all processes, where `jax.distributed` runs.
+    """The index of this process and the number of processes, where `jax.distributed` runs.
 
     It imports nothing and starts no backend: a program with several processes has imported jax.
     """
@@ -117,7 +117,7 @@ def processes() -> tuple[int, int]:
         if state.client is None:
             return (0, 1)
         return (int(state.process_id), int(state.num_processes))
-    jax = sys.modules.get("jax")  # a version of jax that keeps this state elsewhere
+    jax = sys.modules.get("jax")  # this version of jax keeps the state elsewhere
     if jax is None or not jax.distributed.is_initialized():
         return (0, 1)
     return (jax.process_index(), jax.process_count())

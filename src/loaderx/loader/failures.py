@@ -1,4 +1,4 @@
-"""Records that `on_error` replaced or left out: which, how many, and when there are too many.
+"""Records that `on_error` replaced or left out: which, how many, and whether too many.
 
 Failures come with the element (or the unit of a stream) in which they happened, and are counted
 when it is handed out.  So they are the same for every engine, and nothing is counted twice when a
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 KEPT = 1_000
 LARGE_SHARE = 0.01
 FEW_RECORDS = 1_000  # with fewer records, the share is not checked
-LARGE_SHARE_AT_END = 0.1  # of a stream that is over, and may have been short
+LARGE_SHARE_AT_END = 0.1  # when the stream is over, which may be short
 FEW_RECORDS_AT_END = 20
 
 
@@ -62,12 +62,12 @@ class FailureLog:
     def __init__(self) -> None:
         self.count = 0
         self.kept: list[Failure] = []
-        self.read = 0  # records that were read, counted for streams alone
-        self._different: set[str] = set()  # names of failed records, no more than a limit needs
+        self.read = 0  # records read, counted for streams only
+        self._different: set[str] = set()  # names of failed records, as many as the limit needs
         self._has_warned = False
 
     def clear(self) -> None:
-        """Counts from 0 again.  A limit counts on, and the warning is not repeated."""
+        """Counts from 0 again.  The count for the limit stays, and the warning is not repeated."""
         self.count, self.kept, self.read = 0, [], 0
 
     def add(self, failures: Sequence[Failed], step: int, limit: int | None) -> None:

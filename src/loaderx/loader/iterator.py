@@ -2,10 +2,10 @@
 
 The position is the number of batches that were handed out, each counted once:
 
-- **An exception inside ``next``** (a record that fails, Ctrl-C) ends the run of the engine.  The
+- **An exception inside ``next``** (a record that fails, Ctrl-C) ends the engine's run.  The
   position has not moved, and the following ``next`` starts a run there.  Counting is the last
-  thing that ``next`` does.  Python handles signals after calls only; the one call after counting
-  opens the lock, and a Ctrl-C there undoes the counting.
+  thing that ``next`` does.  Python handles signals only after calls; the one call after counting
+  releases the lock, and a Ctrl-C there undoes the counting.
 - **``close()`` while a ``next`` is running**, in another thread or in the frame that a signal
   handler interrupted, only sets a flag and tells the engine.  The ``next`` either gets its batch,
   counts it and hands it out, or raises; in both cases it then closes the run itself.
@@ -56,8 +56,8 @@ Mark: TypeAlias = tuple[float, int, float]
 Place: TypeAlias = Callable[[Run], Run]
 """Turns a run of batches into one whose batches are on devices."""
 
-PATIENCE_S = 10.0  # how long `close` waits for a `next` in another thread that it has woken
-counting = threading.RLock()  # a finaliser may count while another iterator is counted
+PATIENCE_S = 10.0  # how long `close` waits for a `next` in another thread that it interrupted
+counting = threading.RLock()  # reentrant: a finaliser may count while another iterator is counted
 
 
 class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
@@ -86,27 +86,27 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
     ) -> None:
         self._node = node
         self._base = base  # one epoch
-        self._chain = chain  # as it stands in a state
+        self._chain = chain  # as saved in a state
         self._data = data
         self._steps = steps
         self._shard = shard  # this host, and the number of hosts
         self._session = session
-        self._work = work  # None: of a stream
+        self._work = work  # None: a stream
         self._place = place
         self._counters = counters
         self._position = steps.start
         self._waited = 0.0
-        self._failed_step = -1  # a step whose failures are counted, but which was not handed out
+        self._failed_step = -1  # a step whose failures are counted, though it was not handed out
         self._in_epoch: EpochCounters | None = None  # the counters of the current epoch
         self._epoch_end: float = 0  # the step at which the next epoch may begin
         self._run: Run | None = None
-        self._next: Callable[[], Tree | Measured] | None = None  # None: nothing was taken of a run
-        self._is_started = False  # is the run to be used by the first `next`?
+        self._next: Callable[[], Tree | Measured] | None = None  # None: no run is in use
+        self._is_started = False  # `start` has made a run for the first `next`
         self._lock = threading.RLock()  # threads may share an iterator
         self._busy = 0  # the thread that is inside `next`, or closes the run
-        self._closing = False  # has `close` asked that thread to close the run?
-        self._taken = 0  # batches of this run that were counted for its pass, at most 2
-        self._is_counted = False  # has it counted as a pass, since it was made or set to a state?
+        self._closing = False  # `close` asked that thread to close the run
+        self._taken = 0  # batches of this run counted for its pass, at most 2
+        self._is_counted = False  # counted as a pass since it was made or restored
         self._passes: Passes | None = None  # None: it stays in its epoch, and counts for no pass
 
     def _begin_at(self, epoch: int) -> None:
@@ -119,13 +119,13 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         return self
 
     def __len__(self) -> int:
-        """The number of steps that are left; a TypeError where that is not known."""
+        """The number of steps left; a TypeError where that is not known."""
         if self._steps.stop >= self._node.limit:
             raise ArgumentTypeError("the iterator of an endless loader has no length.")
         return self._steps.stop - self._position
 
     def __bool__(self) -> bool:
-        return True  # else `if iterator` would ask for its length, which not all have
+        return True  # else `if iterator` would call `__len__`, which may raise
 
     def __next__(self) -> T:
         begun = perf_counter()
@@ -151,7 +151,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
                     self._end()
                     raise
                 except BaseException:
-                    self._next = None  # at once: a second Ctrl-C may cut `_stop` short
+                    self._next = None  # first: a second Ctrl-C may interrupt `_stop`
                     self._stop()
                     raise
                 finally:
@@ -175,40 +175,40 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
             raise
 
     def _open(self) -> Callable[[], Tree | Measured]:
-        """What gives the elements of a run: the one that `start` began, or a new one.
+        """The function that gives the elements of the run that `start` began, or of a new one.
 
-        That is so at the first ``next``, and at the first after an error or a ``seek``.
+        Called at the first ``next``, and at the first after an error or a ``seek``.
         """
         run = self._run
         if run is None or not self._is_started:
             run = self._open_run()
-        elif not self._closing:  # what passed since `start` is no time between two batches
+        elif not self._closing:  # the time since `start` is not between two batches
             self._last = perf_counter()
             self._counted = (self._last, self._position)
         self._is_started = False
         self._next = run.next
-        if self._closing:  # `close` came before there was a run that it could interrupt
+        if self._closing:  # `close` was called before there was a run to interrupt
             run.interrupt()
         return run.next
 
     def _open_run(self) -> Run:
         self._closing = False
-        if self._run is not None:  # an exception came before the run could be closed
+        if self._run is not None:  # an exception prevented closing the run
             self._stop()
         self._last = perf_counter()
         self._counted = (self._last, self._position)
         self._run = run = self._start()
         self._turn_epoch()
-        self._taken, self._epoch_end = 0, 0  # the first batch is looked at
+        self._taken, self._epoch_end = 0, 0  # so that the first batch is examined
         return run
 
     def start(self) -> None:
-        """Begins to load ahead now; otherwise the first ``next`` does.
+        """Begins to load ahead now, rather than at the first ``next``.
 
-        So workers start and make the first batches while a model is built or restored, and what
-        lies behind URLs is fetched.  It waits for nobody, and does nothing if loading has begun
-        already.  Without workers (``engine="inline"``, and ``"auto"`` until it has found that
-        workers help) no batch is made.
+        Workers start and make the first batches while a model is built or restored, and data behind
+        URLs is fetched.  It does not wait, and does nothing if loading has begun already.  Without
+        workers (``engine="inline"``, and ``"auto"`` until it has found that workers help) no batch
+        is made.
         """
         try:
             with self._lock:
@@ -258,7 +258,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         return self._session
 
     def _note_batch(self) -> None:
-        """After the first two batches of a run, the last of an epoch, and the first of the next."""
+        """Called after a run's first two batches, and an epoch's last and the next one's first."""
         self._taken = min(2, self._taken + 1)
         self._count_pass()
         self._turn_epoch()
@@ -276,7 +276,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         return self._passes.epoch_of(self._position - 1)
 
     def _turn_epoch(self) -> None:
-        """Looks whether the following batches belong to another epoch."""
+        """Checks whether the following batches belong to another epoch."""
         if self._in_epoch is not None and self._position >= self._steps.stop:
             self._epoch_end = float("inf")
             return
@@ -289,13 +289,13 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
             self._epoch_end = epoch_end(self._base, self._position, self._steps.stop)
 
     def _rows_between(self, start: int, stop: int) -> int:
-        """Records in the batches from one step to another, on this host."""
+        """Records in the batches between two steps, on this host."""
         node, hosts = self._node, self._shard[1]
-        # Each divided alone, so that the counts of adjacent ranges add up exactly.
+        # Each is divided by itself, so that the counts of adjacent ranges add up exactly.
         return node.rows_before(stop) // hosts - node.rows_before(start) // hosts
 
     def _take_measured(self, measured: Measured) -> Tree:
-        """The element of a `Measured`; its failures and times are counted."""
+        """The element of a `Measured`, after counting its failures and times."""
         if measured.failures or measured.read:
             self._count_failures(measured)
         if self._session is not None:
@@ -317,11 +317,9 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         log, failures, step = self._counters.failures, measured.failures, self._position
         limit = failure_limit(self._node) if failures else None
         if failures:
-            log.check_share(
-                self._records_read()
-            )  # of the steps before: this one is not counted yet
+            log.check_share(self._records_read())  # of earlier steps: this one is not counted yet
         if step != self._failed_step:
-            self._failed_step = step  # if this raises, the step will come again
+            self._failed_step = step  # if the next lines raise, the step comes again
             with counting:
                 log.read += measured.read
                 log.add(failures, step, limit)
@@ -334,8 +332,8 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         return self._counters.records
 
     def _end(self) -> None:
-        """After the last element."""
-        if not self._is_counted:  # it was empty, or is restored at its end
+        """Called after the last element."""
+        if not self._is_counted:  # it was empty, or was restored at its end
             self._count_pass()
         try:
             self._count_rest()
@@ -352,7 +350,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         """Counts the failures after the last element."""
 
     def _stop(self) -> None:
-        """Closes the run; no other thread may be inside ``next``."""
+        """Closes the run.  No other thread may be inside ``next``."""
         run, self._run = self._run, None
         self._next = None
         self._is_started = self._closing = False
@@ -363,7 +361,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
                 run.close()
 
     def _settle(self) -> None:
-        """Closes the run if `close` asked for it; a running ``next`` does it by itself instead."""
+        """Closes the run if `close` asked for it, unless a running ``next`` will."""
         if not self._busy:  # a busy thread has the lock: do not wait for user code
             with self._lock:
                 if self._closing and not self._busy:
@@ -374,7 +372,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
                         self._busy = 0
 
     def _count(self, stopped: Run | None = None, until: Mark | None = None) -> None:
-        """Brings the statistics up to date; another thread may ask for them meanwhile."""
+        """Updates the statistics; another thread may ask for them meanwhile."""
         with counting:
             run = stopped or self._run
             if run is None:
@@ -382,7 +380,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
             since, start = self._counted
             last, position, waited = until or (self._last, self._position, self._waited)
             if until and position <= start:
-                return  # `stats` was called since, and has counted it
+                return  # counted by a call of `stats` since
             self._counted = (last, position)
             self._waited -= waited
             self._counters.engine, self._counters.reason = run.describe()
@@ -392,7 +390,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
                 self._counters.add(self._in_epoch, position - start, records, seconds, waited)
 
     def __getstate__(self) -> dict[str, object]:
-        """Without what runs: a function that holds an iterator can be sent to a worker process."""
+        """Leaves out the run: a function that holds an iterator can be sent to a worker process."""
         left = dict.fromkeys(("_session", "_place", "_work", "_run", "_next", "_lock", "_passes"))
         return {**self.__dict__, **left, "_busy": 0, "_closing": False, "_is_started": False}
 
@@ -419,9 +417,9 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         return self._steps.start < self._position == self._steps.stop
 
     def seek(self, step: int) -> None:
-        """Goes to a step; the next element handed out is that one.
+        """Goes to a step: its element is handed out next.
 
-        The step after the last one is the end, where nothing is left.
+        The step after the last one is the end of the stream.
         """
         step = check_int("step", step, least=0)
         if not self._steps.start <= step <= self._steps.stop:
@@ -433,7 +431,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
 
     @contextlib.contextmanager
     def _moving(self) -> Iterator[None]:
-        """No thread takes a batch meanwhile, and no run continues at the old position."""
+        """Keeps threads from taking batches, and ends the run at the old position."""
         self.close()
         with self._lock:
             if self._busy:
@@ -500,7 +498,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
     def element_spec(self) -> Tree:
         """`Dataset.element_spec`; on several hosts, of the rows that this host gets.
 
-        The first element is read for it, unless the spec is known without (arrays, and no `map`).
+        It reads the first element, unless the spec is known anyway (arrays, and no `map`).
         """
         spec, hosts = Dataset._of(self._base).element_spec, self._shard[1]
         if hosts == 1 or self._place is not None:  # arrays on the devices of all hosts are global
@@ -508,7 +506,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         return map_leaves(lambda leaf: ArraySpec(_rows_of(leaf.shape, hosts), leaf.dtype), spec)
 
     def close(self) -> None:
-        """Stops what runs in the background.  The position stays; ``next`` starts it again.
+        """Stops background work.  The position stays, and ``next`` starts the work again.
 
         A ``next`` that is running meanwhile (in another thread, or in the frame that a signal
         handler interrupted) hands out its batch, or raises a `LoaderxError`; no batch is lost.

@@ -46,7 +46,7 @@ U = TypeVar("U")
 _ENGINES = ("auto", "inline", "threads", "processes")
 
 
-_STAGES = {  # what the arguments of the short form stand for
+_STAGES = {  # the stages that the arguments of the short form stand for
     "shuffle": ".shuffle(seed=0)",
     "num_epochs": ".repeat(num_epochs), after .batch(...)",
     "seed": ".shuffle(seed=...)",
@@ -56,7 +56,7 @@ _STAGES = {  # what the arguments of the short form stand for
 
 
 class _Default:
-    """The default of an argument, if it matters whether it was given."""
+    """The default of an argument, where it matters whether the argument was given."""
 
     def __init__(self, value: object) -> None:
         self.value = value
@@ -231,7 +231,7 @@ class DataLoader(Generic[T]):
         return len(self.dataset)
 
     def __bool__(self) -> bool:
-        return True  # without it, `if loader` would ask for the length, which not all have
+        return True  # else `if loader` would call `__len__`, which may raise
 
     def __iter__(self) -> LoaderIterator[T]:
         self._warn_if_begun_again()
@@ -273,7 +273,7 @@ class DataLoader(Generic[T]):
         return fingerprints(self._node, self._node.default_seed())
 
     def _new_passes(self) -> Passes:
-        """Where loops over the loader begin: none was counted yet."""
+        """The count of loops over the loader, at its start."""
         if self._stream is None:
             return StepPasses(self._node, self._base, counts=self._reshuffle)
         stream = self._stream
@@ -319,7 +319,7 @@ class DataLoader(Generic[T]):
         return made
 
     def _warn_if_begun_again(self) -> None:
-        """Without epochs a second loop repeats the first; after a look at one batch it may."""
+        """Warns of a second loop over a dataset without epochs, unless the first took one batch."""
         has_epochs = self._base.ends or self._node.ends
         again = self._passes.longest > 1 and self._reshuffle and not has_epochs
         if not again or self._has_warned or not self._node.random_stages:
@@ -335,8 +335,8 @@ class DataLoader(Generic[T]):
     def stats(self, *, reset: bool = False) -> Stats:
         """What has been loaded so far, how long the consumer waited, and what took the time.
 
-        With ``reset=True`` counting starts again from 0 afterwards.  So the statistics of each
-        epoch can be logged: ``log(loader.stats(reset=True).as_dict())``.
+        With ``reset=True`` counting starts again from 0 afterwards, for example to log each epoch:
+        ``log(loader.stats(reset=True).as_dict())``.
         """
         reset = check_bool("reset", reset)
         with counting:
@@ -356,10 +356,9 @@ class DataLoader(Generic[T]):
     def close(self) -> None:
         """Stops every iterator of this loader, and its workers.
 
-        It is a pause, not an end: iterators keep their positions, and ``next`` starts the workers
-        again.  It may be called at any time, also from another thread or a signal handler: a
-        ``next`` that is running then hands out its batch or raises a `LoaderxError`; no batch is
-        lost.
+        Iterators keep their positions, and ``next`` starts the workers again.  It may be called at
+        any time, also from another thread or a signal handler: a ``next`` that is running then
+        hands out its batch or raises a `LoaderxError`; no batch is lost.
         """
         for iterator in self._living():
             iterator.close()
@@ -367,7 +366,7 @@ class DataLoader(Generic[T]):
             self._session.close()
 
     def __getstate__(self) -> dict[str, object]:
-        """The description alone: a function that holds its loader can be sent to a worker."""
+        """Only the description: so a function that holds its loader can be sent to a worker."""
         _check_pickled(self._engine)
         return self._description()
 
@@ -398,7 +397,7 @@ def _check_pickled(engine: Engine) -> None:
     """Raises an error that names an engine which cannot be pickled."""
     if isinstance(engine, Frozen):
         return
-    import cloudpickle  # late, as all that brings it
+    import cloudpickle  # late: slow to import
 
     from loaderx.engines.processes.pickling import PicklingError
 

@@ -1,7 +1,7 @@
 """Passes over a loader: the k-th begins with its k-th epoch.
 
 A loader whose dataset has several epochs (`.repeat(3)`) reads them all in one pass, and the next
-pass goes on with those after them.  Where the dataset repeats without end, a pass begins with the
+pass continues with those after them.  If the dataset repeats without end, a pass begins with the
 epoch after the last one of which a batch was taken.
 """
 
@@ -14,15 +14,15 @@ from loaderx.stages.select import Sliced
 
 
 class Passes:
-    """What the plain iterators of one loader share: which epochs make a pass, and which is next.
+    """Shared by the plain iterators of one loader: which epochs make a pass, and which is next.
 
-    A pass counts as soon as a batch was taken from it.  Without ``counts`` all begin with epoch 0.
+    A pass counts once a batch was taken from it.  Without ``counts`` all begin with epoch 0.
     """
 
     def __init__(self, span: int, *, counts: bool = True) -> None:
         self.span = span  # epochs of a pass
         self.next = 0  # the epoch that the next pass begins with
-        self.longest = 0  # batches that one of them has given, 2 standing for more
+        self.longest = 0  # most batches taken from one pass; 2 stands for more
         self._counts = counts
 
     def first_of(self, epoch: int) -> int:
@@ -30,7 +30,7 @@ class Passes:
         return epoch // self.span * self.span
 
     def taken(self, epoch: int, batches: int) -> None:
-        """A batch of an epoch was handed out, the ``batches``-th of its iterator."""
+        """Notes that a batch of an epoch was handed out, the ``batches``-th of its iterator."""
         self.longest = max(self.longest, batches)
         if self._counts:
             self.next = self.first_of(epoch) + self.span
@@ -39,14 +39,14 @@ class Passes:
 class StepPasses(Passes):
     """Passes over a dataset that is read by index: each has its range of steps.
 
-    All steps are numbered on from one epoch to the next, so a step tells its pass.
+    Steps are numbered continuously over all epochs, so a step determines its pass.
     """
 
     def __init__(self, node: Node, base: Node, *, counts: bool) -> None:
         self._epoch_steps, self._steps = base.length, node.length
         self._limit = node.limit
         epochs = how_long(node)[1]
-        if epochs is None:  # `.repeat()`, perhaps with a take above it that ends each pass
+        if epochs is None:  # `.repeat()`; a take above it may end each pass
             epochs = -(-(node.length or 1) // (base.length or 1))
         super().__init__(epochs, counts=counts and base.length is not None)
 
@@ -65,9 +65,9 @@ class StepPasses(Passes):
 
 
 def how_long(node: Node) -> tuple[Node, int | None, int]:
-    """One epoch, the number of epochs (None: endless), and the steps after which to stop.
+    """The node of one epoch, the number of epochs (None: endless), and the steps to run.
 
-    The outermost take only says how long to run, so it is not part of the epoch.
+    The outermost take only limits the steps, so it is not part of the epoch.
     """
     base, epochs, steps = node.one_epoch(), 1, LIMIT
     if base is node:
@@ -94,7 +94,7 @@ def whole_epoch_of(base: Node, step: int) -> int:
 
 
 def epoch_end(base: Node, step: int, stop: int) -> int:
-    """The first step after one, and not beyond ``stop``, that belongs to another epoch."""
+    """The first step after ``step`` that belongs to another epoch; at most ``stop``."""
     epoch = whole_epoch_of(base, step)
     reach = 1
     while whole_epoch_of(base, min(step + reach, stop)) == epoch:

@@ -1,12 +1,12 @@
-"""Hands out elements in order, whatever the engine is and however steps become tasks.
+"""Hands out elements in order, for any engine and any way to cut steps into tasks.
 
-A `TaskRun` keeps tasks under way in a session, waits for the first of them, and hands out what came
-of it.  What the tasks are, and which elements come of their results, is up to a `StepTasks` (or one
-of its subclasses in `loaderx.loader.tasks`).
+A `TaskRun` keeps tasks under way in a session, waits for the first of them, and hands out the
+elements of its result.  A `StepTasks` (or one of its subclasses in `loaderx.loader.tasks`) defines
+the tasks, and turns their results into elements.
 
 A session may ask the caller to make some elements itself (`Session.here`): an engine without
-workers always does, and the one that measures does so while it has nothing to measure.  Then no
-call of ours comes between two elements.
+workers always does, and `auto` does while it has nothing to measure.  Then no engine code runs
+between two elements.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class TaskRun:
         return self._tasks.given
 
     def close(self) -> None:
-        self.next = _refuse  # a generator that is closed would end as if it were done
+        self.next = _refuse  # a closed generator would look exhausted
         close_generator(self._elements)
         self._under_way.close()
 
@@ -67,7 +67,7 @@ def _elements(
 ) -> Iterator[Element]:
     lend, pending = Pool().lend, under_way.pending
     while True:
-        here = session.here  # once: other threads may use the session
+        here = session.here  # read once: other threads may use the session
         if here and not pending and not under_way.is_closing:
             steps = tasks.take(here)
             if not steps:
@@ -76,7 +76,7 @@ def _elements(
             session.made_here(len(steps))
             continue
         under_way.fill()
-        if under_way.is_closing:  # `interrupt` may not have seen the first of them
+        if under_way.is_closing:  # `interrupt` may have missed the first task
             raise closed_error()
         if not pending:
             return
@@ -93,7 +93,7 @@ def _elements(
             continue
         pending.popleft()
         left = under_way.left = tasks.collect(task, made)
-        del made, first  # whoever gets the element is the only one that holds it
+        del made, first  # the consumer alone must hold the element
         if tasks.again:
             again, tasks.again = tasks.again, []
             under_way.put_first(again)
@@ -108,21 +108,21 @@ def _elements(
 
 
 class UnderWay:
-    """Tasks that were submitted, in order."""
+    """Submitted tasks, in order."""
 
     def __init__(self, session: Session, tasks: StepTasks) -> None:
         self._session, self._tasks = session, tasks
         self.pending: deque[tuple[Task, Pending]] = deque()
-        self.left: list[Element] = []  # of the tasks that are done, the next one last
+        self.left: list[Element] = []  # elements that are ready, the next one last
         self.is_closing = False
 
     def start(self) -> None:
-        """Submits what workers can begin with."""
+        """Submits the first tasks."""
         if self._session.window:
             self.fill()
 
     def fill(self) -> None:
-        """Submits tasks until as many are under way as the session and the tasks ask for."""
+        """Submits tasks until as many are under way as the session and the tasks call for."""
         pending, tasks, session = self.pending, self._tasks, self._session
         while not self.is_closing:
             if pending and len(pending) >= min(session.window + tasks.extra, tasks.most):
@@ -134,9 +134,9 @@ class UnderWay:
             tasks.given = tasks.position
 
     def ends_with(self, task: Task, error: Exception) -> bool:
-        """The first task has failed.  True if that is the end of the stream.
+        """Handles the failure of the first task.  True if it means the end of the stream.
 
-        False if other tasks took its place; otherwise its error is raised.
+        False if other tasks replaced it; otherwise its error is raised.
         """
         check_closed(error, self)
         if self._session.is_end(error):
@@ -157,7 +157,7 @@ class UnderWay:
             del error  # else it would hold this frame, and the frame the error
 
     def put_first(self, again: list[Again]) -> None:
-        """Submits tasks that come before those under way."""
+        """Submits tasks ahead of those under way."""
         for task, made in reversed(again):
             self.pending.appendleft((task, made or self._session.submit(task)))
 
@@ -166,9 +166,9 @@ class UnderWay:
             return True
         if not self.pending and self._session.window and not self.is_closing:
             try:
-                self.fill()  # with a window of 1 nothing is under way between two steps
+                self.fill()  # with a window of 1, nothing is under way between two steps
             except Exception:
-                return True  # `next` says what is wrong
+                return True  # `next` raises the error
         return not self.pending or self.pending[0][1].done()
 
     def close(self) -> None:
@@ -184,8 +184,8 @@ class UnderWay:
             pending.cancel()
         return self._session.window > 0
 
-    # Here, and not in each pending: Python ignores a Ctrl-C that comes inside of a `__del__`, and
-    # pendings are dropped with every batch.
+    # Here rather than in each pending: Python ignores a Ctrl-C inside a `__del__`, and pendings are
+    # dropped with every batch.
     def __del__(self) -> None:
         for _, pending in self.__dict__.get("pending", ()):  # Ctrl-C may end `__init__` early
             pending.cancel()

@@ -1,27 +1,27 @@
-"""Which batches are timed stage by stage, and what they say about the others.
+"""Chooses the batches that are timed stage by stage, and extrapolates to the others.
 
 Timing a batch costs some microseconds, so not all batches are timed.  Calls are divided into
 consecutive groups, and one call of each group is timed; it stands for its whole group.  Groups
 start with one call and double in length, up to 64.  After a slow batch, for which timing costs
-next to nothing, they are short again: so slow batches are all timed.  The length of a group
-depends only on what came before it, never on what is measured in it: so the sum over all groups is
-right on average.  A hash chooses the call of a group that is timed, so a cost that recurs every n
-batches is neither always measured nor always missed.
+next to nothing, they are short again, so slow batches are all timed.  The length of a group depends
+only on earlier groups, never on what is measured in it, so the sum over all groups is right on
+average.  A hash chooses the timed call of a group, so a cost that recurs every n batches is neither
+always measured nor always missed.
 
-The first call of all is timed and counts for itself alone: it opens files, fills caches and
-imports modules, and says nothing about the others.
+The very first call is timed and counts only for itself: it opens files, fills caches and imports
+modules, and is not representative.
 
-Calls are counted, not steps: a short epoch far from the beginning is timed as well, and so is each
-worker process, which has a copy of the sampler.
+Calls are counted, not steps: so a short epoch far from the beginning is timed too, and so is each
+worker process, which has its own copy of the sampler.
 """
 
 from __future__ import annotations
 
 from loaderx.engines.base import Timing
 
-MOST = 64  # calls for which one may stand
-COST_S = 50e-6  # of timing a batch and sending the times from another process, at most
-SHARE = 0.01  # of the time that timing may take
+MOST = 64  # calls that one timed call may stand for
+COST_S = 50e-6  # upper bound for timing a batch and sending the times between processes
+SHARE = 0.01  # share of the time that timing may take
 _WORD = (1 << 64) - 1
 
 
@@ -36,7 +36,7 @@ class Sampler:
     def __init__(self) -> None:
         self._calls = 0
         self._due = 0
-        self._start = 1  # of the group after the one with `_due`
+        self._start = 1  # first call of the group after the one with `_due`
         self._group = 0  # calls in the group with `_due`; 0: the very first call
         self._limit = MOST  # calls in a group, from the time of the last timed batch
         self.weight = 0
@@ -46,7 +46,7 @@ class Sampler:
         return Sampler, ()
 
     def is_due(self) -> bool:
-        """Counts a call.  True if it is to be timed; it then stands for `weight` calls."""
+        """Counts a call.  True if it should be timed; it then stands for `weight` calls."""
         call = self._calls
         self._calls = call + 1
         if call < self._due:
@@ -62,7 +62,7 @@ class Sampler:
         self._start = start + calls
 
     def took(self, seconds: float) -> None:
-        """Says how long the timed batch took."""
+        """Takes the duration of the timed batch."""
         self._limit = max(1, min(MOST, int(COST_S / SHARE / max(seconds, 1e-9))))
 
     def untimed(self) -> int:
@@ -75,17 +75,17 @@ class Sampler:
 
 
 def _hash(number: int) -> int:
-    """64 bits that look random."""
+    """64 pseudo-random bits."""
     number = number * 0x9E3779B97F4A7C15 & _WORD
     number = (number ^ number >> 32) * 0xD6E8FEB86659FD93 & _WORD
     return number ^ number >> 32
 
 
 class Estimate:
-    """A total over all batches, from some of them."""
+    """A total over all batches, estimated from some of them."""
 
     def __init__(self) -> None:
-        self.first = 0  # batches that count for themselves alone
+        self.first = 0  # batches that count only for themselves
         self.timed = 0  # others that were timed
         self.weight = 0  # and how many they stand for
         self._first_s: dict[str, float] = {}
@@ -105,7 +105,7 @@ class Estimate:
     def seconds(self, batches: int, most_s: float) -> dict[str, float]:
         """The time of each stage over ``batches``; at most ``most_s`` together.
 
-        Without a batch that stands for others, it is the time of the first ones alone.
+        Without a batch that stands for others, it is the time of the first ones only.
         """
         scale = max(0, batches - self.first) / self.weight if self.weight else 0.0
         found = dict(self._first_s)

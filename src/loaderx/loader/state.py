@@ -33,7 +33,7 @@ _ORDER = f"order {ORDER_VERSION}"
 
 
 class FoundStep(Frozen):
-    """Where a state goes on: at a step, in an epoch, of which it may be the end."""
+    """Where a state continues: a step and its epoch, of which it may be the end."""
 
     step: int
     epoch: int
@@ -44,7 +44,7 @@ def make_state(
 ) -> State:
     """The state at a step; ``base`` is one epoch.
 
-    ``at_end``: it is the end of an epoch, after which nothing was left, not the start of the next.
+    ``at_end``: the step is the end of an epoch, with nothing left, not the start of the next.
     """
     epoch, record = _place(base, step, at_end=at_end)
     return {
@@ -68,7 +68,7 @@ def _place(base: Node, step: int, *, at_end: bool = False) -> tuple[int, int]:
 def read_state(
     state: State, chain: list[str], base: Node, data: DataDigest, *, strict: bool
 ) -> FoundStep:
-    """The step at which this chain goes on."""
+    """The step at which this chain continues."""
     step, saved = _parse(state)
     if "lanes" in state:
         raise StateError("the state belongs to a stream, and this dataset is not one.")
@@ -93,14 +93,14 @@ def read_state(
 
 
 def _found(state: State, base: Node, step: int) -> FoundStep:
-    """A step between two epochs is the end of the one, if the state says so, else of the other."""
+    """A step between two epochs is the end of the first if the state says so, else the next one."""
     epoch = _place(base, step)[0]
     is_end = "epoch" in state and base.length and step % base.length == 0
     return FoundStep(step, epoch - 1 if is_end and _number(state, "epoch") < epoch else epoch)
 
 
 def _other_epochs(state: State, base: Node, step: int) -> str | None:
-    """The step means another record if epochs have had another length."""
+    """A problem text if the step means another record, because epochs had another length."""
     if not base.length or step >= LIMIT or not {"epoch", "record"} <= state.keys():
         return None
     was = _record_of(state)
@@ -184,7 +184,7 @@ def _record_of(state: State) -> tuple[int, int]:
 
 
 def _coming_again(state: State, base: Node, step: int) -> str:
-    """Batches are whole: how many records before the state's position come again?"""
+    """Says how many records before the state's position come again, since batches are whole."""
     epoch, record = _record_of(state)
     if base.length is not None:
         whole_epochs, step = divmod(step, base.length)
@@ -242,7 +242,7 @@ def _cut(text: str) -> str:
 
 
 def _about_mixes(saved: list[str], here: list[str]) -> str:
-    """With other weights, record n of a mix is a different one."""
+    """A note for mixes: with other weights, record n is a different one."""
     old, new = _schedules(saved), _schedules(here)
     if old == new or not (old and new):
         return ""
@@ -253,7 +253,7 @@ def _about_mixes(saved: list[str], here: list[str]) -> str:
 
 
 def _about_windows(saved: list[str], here: list[str]) -> str:
-    """With other weights or datasets, a window above a mix holds other rows."""
+    """A note for windows above a mix: with other weights or datasets they hold other rows."""
     kinds = [text.partition("(")[0] for text in here]
     if _mixes(saved) == _mixes(here) or "mix" not in kinds:
         return ""
@@ -268,7 +268,7 @@ def _about_windows(saved: list[str], here: list[str]) -> str:
 
 
 def _schedules(chain: list[str]) -> list[dict[str, str]]:
-    """What says in which order mixes take from their datasets."""
+    """The options that set the order in which mixes take from their datasets."""
     stages = [parse_stage(text) for text in _mixes(chain)]
     return [{**stage.values, "datasets": ""} for stage in stages if stage is not None]
 
@@ -288,7 +288,7 @@ def _warn_about_names(saved: list[str], here: list[str]) -> None:
 
 def _warn_about_data(state: State, saved: list[str], here: list[str], data: DataDigest) -> None:
     if [*map(identity, saved[:2])] != [*map(identity, here[:2])]:
-        return  # other sources, which is said already
+        return  # other sources, as already reported
     others = data.others(state)
     if others:
         more = f" and {len(others) - 3} more" if len(others) > 3 else ""
@@ -306,7 +306,7 @@ class StreamPosition(Frozen):
     """The position that a state holds for a stream."""
 
     step: int
-    first: int  # the epoch that its pass began with, where passes have no end
+    first: int  # the epoch that its pass began with, if passes are endless
     counters: list[int]
     positions: list[LanePosition]
     changed: Changed
@@ -322,7 +322,7 @@ def make_stream_state(
 ) -> State:
     """The state of a stream: the epoch, the other counters above the batch, and the lanes.
 
-    ``first`` is the epoch that an endless pass began with: where its steps are counted from.
+    ``first`` is the epoch that an endless pass began with; its steps are counted from there.
     """
     return {
         "version": STATE_VERSION,
@@ -359,7 +359,7 @@ def read_stream_state(
         if strict:
             raise StateError(
                 f"the state belongs to another chain: {problem} Pass strict=False to continue "
-                "anyway, as near to the same rows as can be."
+                "anyway, as close to the same rows as possible."
             )
         changed = _changed(saved, here)
         warn_user(
@@ -379,7 +379,7 @@ def read_stream_state(
 
 
 def _refuse_other_units(saved: list[str], here: list[str], problem: str) -> None:
-    """Positions of other lanes, or in other units, mean other rows: nothing can be kept."""
+    """Raises if lanes or units differ: then positions mean other rows, and none can be kept."""
     if not saved[-1].startswith("units "):
         raise StateError(
             f"the state has lanes, but its chain ends with {shown(saved[-1])} instead of the size "
@@ -431,7 +431,7 @@ def _changed(saved: list[str], here: list[str]) -> Changed:
 
 
 def _row_stages(chain: list[str]) -> list[str]:
-    """The stages that decide which rows a unit gives, but for the number of records."""
+    """The stages that decide which rows a unit gives, without the number of records."""
     found = []
     for text in chain[:-1]:
         stage = parse_stage(identity(text))
@@ -508,7 +508,7 @@ def merge_states(states: Iterable[State]) -> State:
             if not _equal(lanes.setdefault(lane, position), position):
                 raise StateError(f"lane {lane} is in two states, at different positions.")
     if any(not _equal(first.get("data"), other.get("data")) for other in others):
-        merged.pop("data", None)  # hosts with files of their own: nothing can be said for all
+        merged.pop("data", None)  # hosts may have files of their own, so it does not hold for all
     if "lanes" in first:
         merged["lanes"] = {lane: lanes[lane] for lane in sorted(lanes, key=int)}
     return merged

@@ -1,4 +1,4 @@
-"""What a loader has done: the statistics that `DataLoader.stats` returns."""
+"""The statistics that `DataLoader.stats` returns."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class EpochCounters:
 
 
 class Counters:
-    """Counted while the stream runs, mostly at the steps that are timed anyway."""
+    """Counters of a running stream, updated mostly at steps that are timed anyway."""
 
     def __init__(self) -> None:
         self.batches = 0
@@ -43,17 +43,17 @@ class Counters:
         self.failures = FailureLog()
         self.waited = 0.0
         self.seconds = 0.0
-        self.worked_at_most = 0.0  # seconds that all workers together can have worked
+        self.worked_at_most = 0.0  # upper bound of the seconds that all workers together worked
         self.stages = Estimate()
-        self.bytes = 0  # of the timed batches, each multiplied by the batches it stands for
+        self.bytes = 0  # of timed batches, each times the batches that it stands for
         self.bytes_of = 0  # the number of these batches
         self.order_before = 0.0  # seconds of ordering before the last `clear`
         self.epochs: deque[EpochCounters] = deque(maxlen=KEPT_EPOCHS)
         self.engine, self.reason = "none yet", "no batch has been requested"
-        self.waiting: Waiting | None = None  # for an engine that is chosen by measuring
+        self.waiting: Waiting | None = None  # only for `auto`
 
     def clear(self, order_seconds: float) -> None:
-        """Counts from 0 again.  The engine and its reason stay."""
+        """Counts from 0 again.  Keeps the engine and its reason."""
         fresh = {**Counters().__dict__, "order_before": order_seconds}
         self.failures.clear()
         kept = {"engine": self.engine, "reason": self.reason, "failures": self.failures}
@@ -75,7 +75,7 @@ class Counters:
         self.waited += waited
         self.batches += batches
         self.records += records
-        # At most: the caller works inside `next`, the workers all the time.
+        # An upper bound: the caller works inside `next`, the workers all the time.
         self.worked_at_most += waited + (seconds * workers_of(self.engine) if seconds else 0.0)
         if epoch not in self.epochs:
             if not batches:
@@ -190,7 +190,7 @@ class Stats(Frozen):
         return "".join(parts)
 
     def _summary(self) -> list[tuple[str, str]]:
-        """Names and values of the facts that take one line each."""
+        """Names and values of the one-line facts."""
         about = self._about
         share = self.waited_s / self.seconds if self.seconds else 0.0
         lines = [
@@ -227,7 +227,7 @@ class Stats(Frozen):
         ]
 
     def _epoch_rows(self) -> list[list[str]]:
-        """A table of the last epochs, with its head; empty if there was only one."""
+        """A table of the last epochs, with a header row; empty if there was only one."""
         if len(self.epochs) < 2:
             return []
         rows = [["epoch", "batches", "records", "seconds", "waited"]]

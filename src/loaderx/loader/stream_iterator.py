@@ -40,7 +40,7 @@ from loaderx.tree import Tree
 
 T = TypeVar("T")
 
-REMEMBERED = 256  # positions kept: at most so many batches may be taken before they are handed out
+REMEMBERED = 256  # positions kept: at most this many batches may be taken ahead
 
 Position = tuple[list[int], list[LanePosition]]
 """The counters above the batch, and the position of each lane of this host."""
@@ -57,11 +57,11 @@ class StreamSetup:
         self.chain = [*fingerprints(node, node.default_seed()), unit_fingerprint(self.plan.input)]
         self.data = DataDigest(node)
         self.repeats_records = _repeats_records(self.base)
-        self.has_epochs = self.base.ends or node.ends  # a take may end what is endless below it
+        self.has_epochs = self.base.ends or node.ends  # a take may end an endless base
         self.shard, self._devices = shard, devices
 
     def __reduce__(self) -> tuple[object, ...]:
-        """The description: a new plan is made from it."""
+        """Only the description: a new plan is made from it."""
         return StreamSetup, (self.node, self.shard, self._devices)
 
     def iterator(
@@ -70,7 +70,7 @@ class StreamSetup:
         counters: Counters,
         place: Place | None,
     ) -> StreamIterator[Tree]:
-        """One that reads all epochs of a pass, until it is moved to others."""
+        """An iterator over all epochs of a pass, until it is moved to others."""
         return StreamIterator(self, session, counters, place, (0, self.epochs), self.steps)
 
     def epoch(
@@ -89,7 +89,7 @@ class StreamSetup:
 
 
 def _repeats_records(node: Node) -> bool:
-    """Does the position of a lane begin with the epoch of a repeat?"""
+    """True if the position of a lane begins with the epoch of a repeat."""
     while node.is_stage and node.is_stream:
         if not node.batched and (node.is_repeat or node.is_ordered):
             return node.is_repeat
@@ -113,7 +113,7 @@ def check_stream_shard(node: Node, hosts: int) -> None:
 
 
 def _is_bounded(node: Node) -> bool:
-    """Is there a take between the batch and the first repeat above it?"""
+    """True if there is a take between the batch and the first repeat above it."""
     bounded = False
     while node.is_stage and node.inputs[0].batched:
         if node.is_repeat:
@@ -127,8 +127,8 @@ def _is_bounded(node: Node) -> bool:
 class Positions:
     """The position of a stream before each of the last steps.
 
-    It outlives the run: the position of the batch that is handed out next is always found here,
-    even if the run is further ahead.  Signal handlers and other threads may ask at any time.
+    It outlives the run, and always has the position of the next batch to hand out, even if the run
+    is further ahead.  Signal handlers and other threads may ask at any time.
     """
 
     def __init__(self, step: int, position: Position) -> None:
@@ -141,7 +141,7 @@ class Positions:
     def _find(self, step: int) -> tuple[int, Position, int]:
         while True:
             found = self._last[max(0, step - self._last[0][0])]
-            if found[0] >= step:  # else another thread has added one, and the first is gone
+            if found[0] >= step:  # else another thread added one, which removed the first
                 return found
 
     def at(self, step: int) -> Position:
@@ -159,7 +159,7 @@ class StreamRun:
         self._step, self._stop = step, stop
         self.positions = Positions(step, reading.state())
         self.rows = 0
-        self.rest: Measured | None = None  # what was measured after the last batch
+        self.rest: Measured | None = None  # measured after the last batch
 
     @property
     def lookaheads(self) -> Sequence[Lookahead]:
@@ -242,7 +242,7 @@ class StreamIterator(LoaderIterator[T]):
         self._positions: Positions | None = None  # of the last run; None: it starts at `_saved`
         self._saved: Position | None = None  # at step `_saved_at`; None: the beginning
         self._saved_at = 0
-        self._changed = UNCHANGED  # since `_saved` was taken
+        self._changed = UNCHANGED  # changes of the chain since `_saved` was taken
         self._reported = 0  # rows of this run that are counted in the statistics
         self._mark: Mark = (0.0, 0, 0.0)  # at the last batch whose epoch is known
 
@@ -276,7 +276,7 @@ class StreamIterator(LoaderIterator[T]):
     def _count_rest(self) -> None:
         if self._batches is not None and self._batches.rest is not None:
             self._count_failures(self._batches.rest)
-            self._failed_step = self._position  # another `next` reaches the same end: count once
+            self._failed_step = self._position  # the next `next` reaches the same end: count once
 
     def _records_read(self) -> int:
         return self._counters.failures.read
@@ -300,9 +300,9 @@ class StreamIterator(LoaderIterator[T]):
         return fresh
 
     def _turn_epoch(self) -> None:
-        """An epoch is known to end when the first batch of the next one is made: look each time.
+        """Called for each batch: the end of an epoch is known only when the next one has a batch.
 
-        Before its first batch, the position is in the epoch that begins.
+        Before its first batch, the position is already in the new epoch.
         """
         number = self.epoch
         if self._in_epoch is None or self._in_epoch.epoch != number:
@@ -389,7 +389,7 @@ class StreamIterator(LoaderIterator[T]):
             self._saved, self._saved_at = (found.counters, found.positions), found.step
             self._changed = found.changed
             try:
-                run = self._begin()  # a state that does not fit is refused here, not later
+                run = self._begin()  # refuses a state that does not fit
                 # Not `found`: a mix with other weights starts its schedule again.
                 self._saved = run.positions.at(self._position)
                 run.close()
@@ -420,5 +420,5 @@ class StreamIterator(LoaderIterator[T]):
         return first, first + self._setup.epochs
 
 
-# What is put back if a state does not fit.
+# Restored if a state does not fit.
 _MOVED = ("_epochs", "_position", "_saved", "_saved_at", "_changed", "_positions")

@@ -1,6 +1,6 @@
-"""Notices a loop that does little but wait for its data, and says what takes the time.
+"""Detects a loop that mostly waits for its data, and reports what takes the time.
 
-Only for loaders that choose their engine themselves: who has asked for one knows what it does.
+Only for loaders with ``engine="auto"``: a user who chose an engine needs no advice about it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ IN_ORDER = "records are read in order, in the caller's thread"  # why there are 
 
 
 class Waiting:
-    """What a loader's iterators have waited since the last look.  It warns once."""
+    """How long a loader's iterators have waited since the last check.  It warns once."""
 
     def __init__(self, max_workers: int | None) -> None:
         self._max_workers = max_workers
@@ -32,14 +32,14 @@ class Waiting:
         self._batches = 0
 
     def note(self, now: float, waited_s: float, position: int) -> bool:
-        """Time, waiting and position by the last batch; True if there is something to say."""
+        """Takes the time, total wait and position at a batch; True if a warning is due."""
         (before, waited_before, start), self._last = self._last, (now, waited_s, position)
         wait_s, count = waited_s - waited_before, position - start
         if self._is_over or count <= 0 or not 0 <= wait_s <= now - before:
-            return False  # another iterator, or `stats` began to count anew
+            return False  # another iterator, or `stats` reset the counters
         own_s = now - before - wait_s
         self._owns.append(own_s)
-        # A step that is compiled takes long once, which says nothing about the others.
+        # Compiling makes a step slow once, which says nothing about the others.
         self._worked_s += min(own_s, most_own(self._owns))
         self._waited_s += wait_s
         self._batches += count
@@ -52,7 +52,7 @@ class Waiting:
         return False
 
     def warn(self, engine: str, reason: str, stage_s: dict[str, float]) -> None:
-        """Says where the time goes, and what to write."""
+        """Warns where the time goes, and what to change."""
         self._is_over = True
         share = self._waited_s / (self._waited_s + self._worked_s)
         stage = max(stage_s, key=lambda name: stage_s[name], default="")

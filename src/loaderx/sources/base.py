@@ -18,7 +18,7 @@ Indices: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 Gather: TypeAlias = Callable[[Indices, Lend], Tree]
 
 READERS = ("gather", "records", "__getitem__")
-"""The methods that read.  A source has one of them at least; the others follow from it."""
+"""The methods that read.  A source has at least one of them; the others follow from it."""
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -26,7 +26,7 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 class Source:
     """Records by index: the base class of all sources, loaderx's own and yours.
 
-    A subclass writes ``__len__`` and one of these, whichever its data is read best by:
+    A subclass writes ``__len__`` and one of these, whichever suits its data best:
 
     - `gather`, for records that can be stacked: many records in one call, no Python per record;
     - `records`, for records that differ in shape: many records in one call, as a list;
@@ -53,23 +53,23 @@ class Source:
         """The records at ``indices``, stacked: a tree of arrays with one row for each index.
 
         Args:
-            indices: int64, each from 0 to ``len - 1``; in any order, and some may be equal. A file
-                that is read best in ascending order is asked for ``np.unique(indices)``.
-            lend: gives arrays for the result. loaderx uses their memory for a later batch when
+            indices: int64, each from 0 to ``len - 1``; in any order, and some may be equal. For a
+                file that is best read in ascending order, use ``np.unique(indices)``.
+            lend: gives arrays for the result. loaderx reuses their memory for a later batch when
                 nothing refers to them any more: see `buffers`. The parameter is optional: a
                 source may return new arrays instead.
 
         Returns:
             Arrays that the caller may keep and write to: never views of the source's own data.
-            Their dtypes and shapes are those of `spec`, where there is one.
+            Their dtypes and shapes are those of `spec`, if there is one.
         """
         raise NotImplementedError(f"{type(self).__name__} has no gather.")
 
     def records(self, indices: Indices) -> list[Tree]:
         """The records at ``indices`` as a list; ``indices`` is as in `gather`.
 
-        Their arrays are new, or read-only views of the source's own data: views are copied where
-        a record is handed out.  By default ``self[i]`` for each index, or else rows of `gather`.
+        Their arrays are new, or read-only views of the source's own data: views are copied when a
+        record is handed out.  By default ``self[i]`` for each index, or else rows of `gather`.
         """
         if overrides(self, "__getitem__"):
             return [self[index] for index in indices.tolist()]
@@ -81,7 +81,7 @@ class Source:
         return [structure.build(row) for row in zip(*leaves, strict=True)]
 
     def __getitem__(self, index: int) -> Tree:
-        """One record, as in `records`; an `IndexError` where there is none.
+        """One record, as in `records`; an `IndexError` if there is none.
 
         loaderx asks for 0 to ``len - 1``.  By default negative indices count from the end.
         """
@@ -94,56 +94,56 @@ class Source:
     def spec(self) -> Tree | None:
         """A record with an `ArraySpec` in place of each leaf.
 
-        None (the default) where that is not known without reading a record.  None in the shape of a
-        leaf: that axis differs between records, which cannot be gathered then.  The spec is asked
-        for once, and belongs to the fingerprint in saved states.
+        None (the default) if it is not known without reading a record.  None in the shape of a leaf
+        means that the axis differs between records, which then cannot be gathered.  The spec is
+        asked for once, and is part of the fingerprint in saved states.
         """
         return None
 
     @property
     def thread_safe(self) -> bool:
-        """May several threads read at once?  If not (the default), they take turns."""
+        """True if several threads may read at once.  If not (the default), they take turns."""
         return False
 
     @property
     def random_access(self) -> bool:
-        """Are records in any order read as fast as in their own?  If not, shuffle needs a window.
+        """True if records are read as fast in any order as in their own.
 
-        So say those whose records must be decoded in large blocks.
+        False for records that must be decoded in large blocks: shuffle then needs a window.
         """
         return True
 
     def chunks(self) -> Indices | None:
-        """Where the chunks begin in which records are stored, and behind them the length.
+        """The first record of each stored chunk, followed by the number of records.
 
-        Such as ``[0, 1000, 2000, 2300]`` for 2,300 records in three row groups or shards.  They are
-        the blocks of ``shuffle(block="source")``.  None (the default): there are none.  A source
-        whose chunks must be fetched or decoded as a whole is a `ChunkSource`.
+        For example ``[0, 1000, 2000, 2300]`` for 2,300 records in three row groups or shards.
+        Chunks are the blocks of ``shuffle(block="source")``.  None (the default): there are none.
+        A source whose chunks must be fetched or decoded as a whole is a `ChunkSource`.
         """
         return None
 
     @property
     def gathers(self) -> bool:
-        """Is `gather` to be used?  Where a subclass has one, unless it says otherwise here."""
+        """True if `gather` should be used; by default, if the subclass defines it."""
         return overrides(self, "gather")
 
     def fetch(self, indices: Indices) -> int:
-        """Brings what these records need to this machine, and returns how many bytes came.
+        """Fetches the data of these records to this machine, and returns the bytes fetched.
 
-        It is called ahead of reading, in the order of the stream, by threads of the loader's own,
-        several at once.  Reading must not depend on it, and its errors are dropped: whoever reads
-        meets them.  The default does nothing.
+        Threads of the loader call it ahead of reading, in the order of the stream, several at once.
+        Reading must not depend on it, and its errors are dropped: reading will raise them.  The
+        default does nothing.
         """
         return 0
 
     @property
     def fetches(self) -> bool:
-        """Is `fetch` to be called?  Where a subclass has one, unless it says otherwise here."""
+        """True if `fetch` should be called; by default, if the subclass defines it."""
         return overrides(self, "fetch")
 
     @property
     def classes(self) -> dict[str, tuple[str, ...]]:
-        """The names of the classes that the numbers of a leaf stand for, where they are known."""
+        """The class names of leaves whose numbers stand for classes, by leaf, if known."""
         return {}
 
     def label(self) -> str:
@@ -166,13 +166,13 @@ class Source:
 
 
 class OwnSource(Source):
-    """A source of loaderx's own, which is read as it is: nothing that it returns is checked."""
+    """A source of loaderx's own, whose results are not checked."""
 
     only_gathers = False
-    """Does reading run nothing but NumPy?"""
+    """True if reading runs only NumPy."""
 
     def gatherer(self, rows: int) -> Gather:
-        """`gather` for batches of one size; where it can be, with everything looked up before."""
+        """A `gather` for batches of one size, with lookups done beforehand where possible."""
         return self.gather
 
 
@@ -182,17 +182,17 @@ class ForWorkers:
     A source is pickled to be sent to a worker, and most need nothing more: large arrays in its
     attributes are shared, mapped files are mapped again, and handles that were opened after the
     source was made, and cannot be pickled, are left out.  This base class is for a source whose
-    pickle holds the paths of its files: so a worker sees the same rows as this process, even if
-    another file has that path now.
+    pickle holds the paths of its files: it makes a worker see the same rows as this process, even
+    if another file has that path now.
     """
 
     def for_workers(self) -> tuple[object, ...]:
-        """As ``__reduce__``; arrays in it are shared, or mapped again after a check."""
+        """Like ``__reduce__``; arrays in it are shared, or mapped again after a check."""
         raise NotImplementedError
 
 
 def chunk_starts(source: Source) -> Indices | None:
-    """What `Source.chunks` says, checked; without empty chunks."""
+    """The result of `Source.chunks`, checked, without empty chunks."""
     found = source.chunks()
     if found is None:
         return None
@@ -212,12 +212,12 @@ def chunk_starts(source: Source) -> Indices | None:
 
 
 def overrides(source: Source, name: str) -> bool:
-    """Does its class replace the default of a method or property?"""
+    """True if its class overrides a method or property of `Source`."""
     return getattr(type(source), name) is not getattr(Source, name)
 
 
 def takes_lend(gather: Callable[..., Tree]) -> bool:
-    """Is it ``gather(indices, lend)``, or ``gather(indices)``?  A `TypeError` if neither."""
+    """True for ``gather(indices, lend)``, False for ``gather(indices)``; else a `TypeError`."""
     try:
         parameters = list(inspect.signature(gather).parameters.values())
     except ValueError:  # a builtin without a signature
@@ -243,9 +243,9 @@ class Problem(Frozen):
 class BadRecordError(FileError):
     """One record cannot be read; the others can.
 
-    Any other `LoaderxError` of a read of many records is taken for one of the whole source.  After
-    this one the records are read one by one, and the bad one is a `RecordError`, which `on_error`
-    may skip.
+    Any other `LoaderxError` of a bulk read counts as an error of the whole source.  After this one
+    the records are read one by one, and the bad one gives a `RecordError`, which `on_error` may
+    skip.
     """
 
 
@@ -266,10 +266,10 @@ class NumbersRecords(Protocol):
 
 
 class FileSource(OwnSource):
-    """Records of files: what `Dataset.open` and the command line ask beyond `Source`."""
+    """Records of files: what `Dataset.open` and the command line need beyond `Source`."""
 
     _reader: NumbersRecords | None = None
-    """What numbers, shards and places of records are asked of; a subclass may answer itself."""
+    """Numbers, shards and places of records come from here, unless a subclass overrides them."""
 
     def __len__(self) -> int:
         assert self._reader is not None
@@ -280,16 +280,16 @@ class FileSource(OwnSource):
         return True
 
     one_file_per_record = False
-    """Is each record a file of its own?  Messages name it, beside the index."""
+    """True if each record is a file of its own: messages then name it beside the index."""
 
     @property
     def large_records(self) -> bool:
-        """Are records so large that those of a batch do not fit into the caches together?"""
+        """True if the records of a batch are too large to fit into the CPU caches together."""
         return False
 
     @property
     def shard_counts(self) -> Sequence[int] | None:
-        """How many records each shard has; None where there are no shards."""
+        """How many records each shard has; None if there are no shards."""
         return None if self._reader is None else self._reader.counts
 
     def chunks(self) -> Indices | None:
@@ -317,13 +317,13 @@ class FileSource(OwnSource):
                 raise
             except Exception as error:
                 reason = one_line(error)
-                if isinstance(error, BadRecordError):  # which begins with where it is
+                if isinstance(error, BadRecordError):  # its message begins with the place
                     reason = str(error).removeprefix(f"{self.where(index)}: ")
             yield None if reason is None else Problem(index, self.where(index), reason)
 
 
 class PaddedBatch(Frozen):
-    """A batch, and the lengths that its lists had, by the paths of their leaves."""
+    """A batch, and the original lengths of its lists by leaf path."""
 
     tree: Tree
     lengths: dict[str, Array]
@@ -333,18 +333,18 @@ class PaddedGather(Protocol):
     """Gathers records with their lists padded."""
 
     def dtypes(self) -> dict[str, DType]:
-        """Of the leaves, by their paths."""
+        """The dtypes of the leaves, by path."""
         ...
 
     def gather(
         self, indices: Indices, values: Mapping[str, Array], lend: Lend
     ) -> PaddedBatch | None:
-        """The records at ``indices``, with ``values`` behind lists; None if that cannot be."""
+        """The records at ``indices``, lists padded with ``values``; None if impossible."""
         ...
 
 
 class PadsLists:
-    """A source that pads its lists itself: a batch costs no Python for each record."""
+    """A source that pads its lists itself, without Python code per record."""
 
     def padded(self, lengths: Mapping[str, int]) -> PaddedGather | None:
         """Its records with lists padded to these lengths, by path; None if it cannot."""

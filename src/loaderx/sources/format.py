@@ -1,4 +1,4 @@
-"""What a file format tells `Dataset.open`: how it is recognised, and how it is opened."""
+"""The description of a file format: how `Dataset.open` recognises and opens it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from loaderx.sources.cache.folder import CacheArgument, CacheFolder, cache_folde
 from loaderx.sources.files.file_system import LOCAL_FILES, FileSystems
 from loaderx.sources.files.paths import below
 
-HEAD_BYTES = 512  # of a file, for its magic bytes; a tar has its mark at byte 257
+HEAD_BYTES = 512  # read of a file for its magic bytes; a tar has them at byte 257
 
 
 class OpenOptions(Frozen):
-    """The options of `Dataset.open` that formats are given."""
+    """The options of `Dataset.open` that formats get."""
 
     columns: tuple[str, ...] | None
     decode: bool
@@ -28,9 +28,9 @@ class OpenOptions(Frozen):
     cache: CacheFolder
 
     def chosen(self, have: list[str], where: str, *, fill_known: bool = True) -> list[str]:
-        """The columns to read, in the order in which they were asked for; all by default.
+        """The columns to read, in the requested order; all by default.
 
-        Without ``fill_known``, `fill` may name columns that are not there.
+        Without ``fill_known``, `fill` may name columns that do not exist.
         """
         if fill_known:
             check_fill(self.fill, have, where)
@@ -43,7 +43,7 @@ def open_options(
     fill: Mapping[str, object] | None,
     cache: CacheArgument,
 ) -> OpenOptions:
-    """The options, as far as they can be checked before the format is known."""
+    """The options, checked as far as possible before the format is known."""
     if columns is not None:
         _check_names(columns)
     if fill is not None and not isinstance(fill, Mapping):
@@ -75,7 +75,7 @@ def _check_names(columns: Sequence[str]) -> None:
 
 
 def first_twice(names: Iterable[str]) -> str | None:
-    """The first name that was there before; None if each is there once."""
+    """The first repeated name; None if there is none."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
@@ -85,7 +85,7 @@ def first_twice(names: Iterable[str]) -> str | None:
 
 
 def check_columns(columns: Sequence[str], have: Sequence[str], where: str) -> list[str]:
-    """The columns that were asked for, all of which must be there."""
+    """The requested columns, all of which must exist."""
     if isinstance(columns, str):
         raise ArgumentTypeError(f"`columns` must be a list of names: write [{columns!r}].")
     known = set(have)
@@ -97,7 +97,7 @@ def check_columns(columns: Sequence[str], have: Sequence[str], where: str) -> li
 
 
 def check_fill(fill: Iterable[str], have: Sequence[str], where: str) -> None:
-    """Refuses values for columns that are not there; fields are named ``box.x`` or ``box/x``."""
+    """Refuses values for columns that do not exist; fields are named ``box.x`` or ``box/x``."""
     known = set(have)
     for name in fill:
         if name not in known and re.split("[./]", str(name))[0] not in known:
@@ -113,7 +113,7 @@ class Folder:
 
     @cached_property
     def names(self) -> list[str]:
-        """What lies in it; the names of folders end with a slash."""
+        """The names in it; those of folders end with a slash."""
         return self.file_systems.of(self.path).names(self.path)
 
     @cached_property
@@ -133,7 +133,7 @@ class Folder:
         return name in self.files
 
     def join(self, name: object) -> str:
-        """The path of what a name stands for, which must lie below the folder."""
+        """The path for a name, which must lie below the folder."""
         return below(self.path, name)
 
     def folder(self, name: str) -> Folder:
@@ -150,15 +150,15 @@ OpenFiles: TypeAlias = Callable[[list[str], OpenOptions], Source]
 OpenSplit: TypeAlias = Callable[[], Source]
 
 Splits: TypeAlias = Mapping[str, OpenSplit]
-"""How each split is opened, by name; the name is empty where there are no splits."""
+"""How each split is opened, by name; the name is empty if there are no splits."""
 
 
 class FileFormat(Frozen):
     """A format whose files can be opened one by one, or many as shards of one dataset.
 
-    ``open(files, options)`` gives one `Source` for all of the files; `mapped_arrays` makes such a
-    function of one that finds the arrays in a single file.  A file is known by its first 512 bytes,
-    if ``is_head`` is given, and by its suffix.
+    ``open(files, options)`` returns one `Source` for all of the files; `mapped_arrays` makes such a
+    function from one that finds the arrays in a single file.  A file is recognised by its first 512
+    bytes, if ``is_head`` is given, and by its suffix.
 
     >>> from loaderx.sources import mapped_arrays
     >>> FileFormat("rows", (".rows",), mapped_arrays(lambda data, path: {"x": data}))
@@ -168,17 +168,17 @@ class FileFormat(Frozen):
     name: str
     suffixes: tuple[str, ...]  # in lower case, with the dot
     open: OpenFiles
-    is_head: Callable[[bytes], bool] | None = None  # by the first bytes; None: they do not tell
-    weak_suffixes: tuple[str, ...] = ()  # in a folder with data of other formats it is no data
+    is_head: Callable[[bytes], bool] | None = None  # tests the first bytes; None: not used
+    weak_suffixes: tuple[str, ...] = ()  # not data if the folder has data of other formats
 
     def __repr__(self) -> str:
         return f"FileFormat({self.name!r}, {self.suffixes!r})"
 
 
 class FolderFormat(Frozen):
-    """A format that is a folder with marks of its own."""
+    """A format that is a folder with characteristic files."""
 
     name: str
     is_folder: Callable[[Folder], bool]
     splits: Callable[[Folder, OpenOptions], Splits]
-    marks: str = ""  # what such a folder always has, for messages
+    marks: str = ""  # the files that such a folder always has, for messages

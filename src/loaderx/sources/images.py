@@ -1,20 +1,20 @@
-"""Encoded images as arrays, for all file formats: uint8[height, width, channels].
+"""Decodes images to arrays, for all file formats: uint8[height, width, channels].
 
-Pillow (the extra ``images``) reads every format that it knows.  JPEGs go through simplejpeg where
-it is installed, which is faster and gives the same pixels.  The rules:
+Pillow (the extra ``images``) reads every format that it knows.  JPEGs go through simplejpeg if it
+is installed, which is faster and gives the same pixels.  The rules:
 
 - gray images have one channel, colour images three, and an alpha channel is kept: 1 to 4 channels;
 - palettes become RGB, or RGBA if one of their colours is transparent; CMYK and others become RGB;
-- of 16-bit numbers the upper eight bits are kept; images of 32-bit numbers or floats are refused;
-- of an animation, the first image;
-- pixels stay where they lie in the file: images are not turned, whatever EXIF says, as with
-  torchvision and TensorFlow; `decode_turned` is for those who want it otherwise;
-- a JPEG that is cut off is an error, where libjpeg would fill the rest with gray;
+- 16-bit numbers keep their upper eight bits; images of 32-bit numbers or floats are refused;
+- an animation gives its first image;
+- images are not rotated, whatever EXIF says, as in torchvision and TensorFlow; `decode_turned`
+  does rotate them;
+- a truncated JPEG is an error, where libjpeg would fill the rest with gray;
 - an image has no more pixels than `most_pixels` allows.
 
 `decode_window` decodes JPEGs at a half, a quarter or an eighth of their size, which takes less
 time: most coefficients of a block are not transformed.  With simplejpeg, rows below the window are
-not read either, so damage there is not noticed.
+not read either, so damage there goes unnoticed.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
 
 # How many pixels an image may have: a file of a hundred bytes can claim any number.
 #
-# ``LOADERX_IMAGE_PIXELS`` sets the most that is decoded; by default 178,956,970, from which on
-# Pillow refuses an image (its ``MAX_IMAGE_PIXELS``, of which this is the double, is not known to
-# worker processes, where an environment variable is).  What a PNG claims is compared with what its
-# bytes can hold, since Pillow takes pixels that are missing for black ones.
+# ``LOADERX_IMAGE_PIXELS`` sets the maximum; by default 178,956,970, above which Pillow refuses an
+# image (twice its ``MAX_IMAGE_PIXELS``; an environment variable also reaches worker processes).
+# The size that a PNG claims is compared with what its bytes can hold, since Pillow makes missing
+# pixels black.
 
 IMAGE_PIXELS = "LOADERX_IMAGE_PIXELS"
 _MOST_PIXELS = 178_956_970
 _PNG, _IHDR = b"\x89PNG\r\n\x1a\n", struct.Struct(">IIBB")
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # by the kind of colour
-_DENSEST = 1032  # bytes that one byte of deflate can stand for
+_DENSEST = 1032  # bytes that one byte of deflate can unpack to
 
 
 @cache
@@ -81,23 +81,23 @@ def check_pixels(data: bytes, width: int, height: int) -> None:
             raise BadRecordError(f"{claimed}, more than its {len(data):,} bytes can hold.")
 
 
-# Small, plain PNGs, decoded without opening them as files, which saves a quarter of their time.
+# Small, plain PNGs are decoded without opening them as files, which saves a quarter of the time.
 #
 # Pillow's own decoder makes the pixels, so they are the same.  Plain means 8 bits a channel, no
-# palette, not interlaced, one chunk of pixels and no chunk besides the required ones: TensorFlow
-# and OpenCV write small images so.  All other files, and damaged ones, are left to Pillow.
+# palette, not interlaced, one chunk of pixels and only the required chunks, as TensorFlow and
+# OpenCV write small images.  All other files, and damaged ones, are left to Pillow.
 
 _HEAD = struct.Struct(">16sIIBBBBBII4s")
 _BEGIN = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
 _PNG_END = b"\0\0\0\0IEND\xaeB`\x82"
 _CRC_BYTES = 4
-_MOST_BYTES = 1 << 16  # Pillow gives so many to its decoder at once
-_SMALL_PIXELS = 1 << 18  # for more, opening the file is a small part of it all
+_MOST_BYTES = 1 << 16  # Pillow gives its decoder this many at once
+_SMALL_PIXELS = 1 << 18  # for larger images, opening the file hardly matters
 _PNG_MODES = {0: "L", 2: "RGB", 4: "LA", 6: "RGBA"}  # by the kind of colour
 
 
 def open_small_png(data: bytes, pillow: ModuleType) -> Image | None:
-    """The decoded image; None if this is something else, or damaged."""
+    """The decoded image; None if the file is anything else, or damaged."""
     if not _HEAD.size + len(_PNG_END) <= len(data) <= _MOST_BYTES or not data.startswith(_BEGIN):
         return None
     _, width, height, bits, colour, *rest, crc, length, kind = _HEAD.unpack_from(data)
@@ -119,26 +119,26 @@ def open_small_png(data: bytes, pillow: ModuleType) -> Image | None:
     return image
 
 
-# Baseline JPEGs that end earlier: so a decoder need not read what lies below a part of the image.
+# Shortens baseline JPEGs, so that a decoder need not read the rows below a part of the image.
 #
-# A file says in its header how many rows it has, and a decoder stops after them.  It warns of what
-# is left over, and so must be told to pass over warnings.  But then it would fill a file that is
-# cut off with gray: hence only files that end with the mark of the end are made shorter.
+# A file says in its header how many rows it has, and a decoder stops after them.  It warns of the
+# data left over, so it must be told to ignore warnings.  But then it would fill a truncated file
+# with gray: hence only files with an end marker are shortened.
 
 _JPEG_END = b"\xff\xd9"
 _START_OF_SCAN = 0xDA
 _BASELINE = (0xC0, 0xC1)
 _OTHER_FRAMES = {*range(0xC2, 0xD0)} - {0xC4, 0xC8, 0xCC}  # progressive, lossless, arithmetic
-_BARE = {0x01, *range(0xD0, 0xDA)}  # marks without a length, which no header has
+_BARE = {0x01, *range(0xD0, 0xDA)}  # markers without a length, which no header has
 _BLOCK = 8
 _LEAST_SAVED = 16  # rows
 
 
 def ends_after(data: bytes, rows: int) -> bytearray | None:
-    """The file with only as many rows as the first ``rows`` need.
+    """The file, cut to the rows that decoding the first ``rows`` needs.
 
-    Colours of a row are made with those of the next, so a row of blocks more is kept: the first
-    ``rows`` are what the whole file gives.  None: it cannot be cut, or that would save nothing.
+    The colours of a row depend on the next one, so one more row of blocks is kept: the first
+    ``rows`` equal those of the whole file.  None: it cannot be cut, or that would save nothing.
     """
     try:
         found = _frame(data)
@@ -156,7 +156,7 @@ def ends_after(data: bytes, rows: int) -> bytearray | None:
 
 
 def _frame(data: bytes) -> tuple[int, int, int] | None:
-    """Where the height stands, the height, and the rows of a row of blocks."""
+    """The offset of the height, the height, and the pixel rows in a row of blocks."""
     at, frame = 2, 0
     while (mark := data[at + 1]) != _START_OF_SCAN:
         if data[at] != 0xFF or mark == 0xFF or mark in _OTHER_FRAMES or mark in _BARE:
@@ -166,7 +166,7 @@ def _frame(data: bytes) -> tuple[int, int, int] | None:
         at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
     components = data[frame + 9]
     if not frame or data[at] != 0xFF or data[at + 4] != components:
-        return None  # the colours follow each other, each with all rows
+        return None  # not interleaved: each colour component has all its rows in one piece
     tallest = max(data[frame + 11 + 3 * number] & 15 for number in range(components))
     height = int.from_bytes(data[frame + 5 : frame + 7], "big")
     return frame + 5, height, _BLOCK * tallest
@@ -178,9 +178,9 @@ Pixels: TypeAlias = npt.NDArray[np.uint8]
 
 
 class Window(NamedTuple):
-    """A part of an image that is decoded at a fraction of its size, in pixels of the latter."""
+    """A part of an image decoded at a fraction of its size, in pixels of the reduced image."""
 
-    reduction: int  # 1, 2, 4 or 8: so many pixels of the file, in each direction, are one
+    reduction: int  # 1, 2, 4 or 8: pixels of the file per pixel, in each direction
     top: int
     left: int
     height: int
@@ -188,10 +188,10 @@ class Window(NamedTuple):
 
 
 Part: TypeAlias = "Pixels | Image"
-"""A part of an image: as an array, or as an image of Pillow, as it comes from the decoder."""
+"""A part of an image as it comes from the decoder: an array or a Pillow image."""
 
 WindowOf: TypeAlias = Callable[[int, int, bool], Window]
-"""What is wanted of a file: from its height, its width, and whether it can be reduced."""
+"""Chooses a window from the height, the width, and whether the file can be reduced."""
 
 IMAGE_SUFFIXES = (
     ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".webp", ".gif", ".bmp", ".dib", ".tif",
@@ -201,14 +201,14 @@ IMAGE_SUFFIXES = (
 """The endings of image files, in lower case."""
 
 _JPEG = b"\xff\xd8\xff"
-_POSTSCRIPT = (b"%!PS", b"\xc5\xd0\xd3\xc6")  # Pillow would run Ghostscript on it
-_MOST_SAID = 200  # characters of a decoder's complaint
+_POSTSCRIPT = (b"%!PS", b"\xc5\xd0\xd3\xc6")  # Pillow would run Ghostscript
+_MOST_SAID = 200  # characters of a decoder's message
 _PLAIN = {"L": 1, "LA": 2, "RGB": 3, "RGBA": 4}  # modes of Pillow whose bytes are the pixels
 _OWN_MODES = {count: mode for mode, count in _PLAIN.items()}
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 _JPEG_FORMATS = ("JPEG", "MPO")  # as Pillow names them
-_ORIENTATION = 0x0112  # of EXIF
-_TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}  # to the number of Pillow's transposition
+_ORIENTATION = 0x0112  # EXIF tag
+_TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}  # to Pillow's transpositions
 
 
 def decode_image(data: bytes, *, channels: int | None = None, fast_dct: bool = False) -> Pixels:
@@ -217,11 +217,11 @@ def decode_image(data: bytes, *, channels: int | None = None, fast_dct: bool = F
     Args:
         data: the bytes of a file that Pillow knows, whatever its name was.
         channels: 1, 3 or 4 converts to gray, RGB or RGBA; None leaves what the file has.
-        fast_dct: decodes JPEGs as TensorFlow does, with small errors that make its pixels equal.
-            This needs simplejpeg; without it pixels are exact.
+        fast_dct: decodes JPEGs as TensorFlow does, with the same small errors.  This needs
+            simplejpeg; without it pixels are exact.
 
     Raises:
-        BadRecordError: it is no image, or a damaged one.
+        BadRecordError: it is not an image, or a damaged one.
     """
     check_channels(channels)
     found = _by_simplejpeg(data, channels, fast_dct=fast_dct)
@@ -234,7 +234,7 @@ def decode_image(data: bytes, *, channels: int | None = None, fast_dct: bool = F
 
 
 def decode_turned(data: bytes, *, channels: int | None = None) -> Pixels:
-    """The pixels, turned and mirrored as the EXIF orientation says."""
+    """The pixels, rotated and mirrored as the EXIF orientation says."""
     check_channels(channels)
     return _with_pillow(data, lambda image: _array(_turned(image, _converted(image, channels))))
 
@@ -258,14 +258,14 @@ def pixels_in(window: Window, pixels: Pixels) -> Pixels:
 
 
 def image_of(part: Part, channels: int) -> Image:
-    """A part as an image of Pillow with these channels."""
+    """A part as a Pillow image with these channels."""
     if not isinstance(part, np.ndarray):
         return part
     height, width, count = part.shape
     if part.strides[1:] != (count, 1) or part.strides[0] < width * count:  # mirrored, and so on
         part = np.ascontiguousarray(part)
     stride = part.strides[0]
-    # One row after the other, with all between them: so only the part itself is copied.
+    # Rows with the gaps between them, so that only the part itself is copied.
     flat = as_strided(part, ((height - 1) * stride + width * count,), (1,), writeable=False)
     mode = _OWN_MODES[count]
     made = pillow_module().frombytes(mode, (width, height), flat.data, "raw", mode, stride, 1)
@@ -291,7 +291,7 @@ def _unknown(data: bytes) -> str:
 
 
 def has_fast_dct() -> bool:
-    """Can JPEGs be decoded as TensorFlow does?"""
+    """True if JPEGs can be decoded as TensorFlow does."""
     return simplejpeg_module() is not None
 
 
@@ -305,7 +305,7 @@ def _by_simplejpeg(
     fast_dct: bool = False,
     window_of: WindowOf | None = None,
 ) -> Pixels | None:
-    """None: it is not there, this is no JPEG, or Pillow must decide what becomes of this file."""
+    """None: it is not installed, this is no JPEG, or the file is left to Pillow."""
     decoder = simplejpeg_module()
     if decoder is None or channels == 4 or data[:3] != _JPEG:
         return None
@@ -318,7 +318,7 @@ def _by_simplejpeg(
         if window_of is None:
             return cast(Pixels, decoder.decode_jpeg(data, wanted, fastdct=fast_dct))
         return _window_by_simplejpeg(decoder, data, wanted, window_of(height, width, True))
-    except ValueError:  # it is strict: of what libjpeg merely warns of, Pillow lets some pass
+    except ValueError:  # it is strict: Pillow accepts some files of which libjpeg only warns
         return None
 
 
@@ -327,13 +327,13 @@ def _window_by_simplejpeg(decoder: ModuleType, data: bytes, space: str, window: 
     shorter = ends_after(data, (window.top + window.height) * times)
     read = data if shorter is None else shorter
     height, width, _, _ = decoder.decode_jpeg_header(read)
-    # Of its scales (eighths), it takes the smallest that has as many pixels as these.
+    # It takes the smallest of its scales (eighths) that has at least this many pixels.
     pixels = decoder.decode_jpeg(
         read,
         space,
         min_height=-(-height // times),
         min_width=-(-width // times),
-        strict=shorter is None,  # else it warns of the rows that are left over
+        strict=shorter is None,  # else it warns of the data left over
     )
     return pixels_in(window, pixels)
 
@@ -342,15 +342,15 @@ def _window_by_simplejpeg(decoder: ModuleType, data: bytes, space: str, window: 
 
 
 def _with_pillow(data: bytes, work: Callable[[Image], T]) -> T:
-    """What ``work`` makes of the opened image."""
+    """Calls ``work`` with the opened image."""
     if data.startswith(_POSTSCRIPT):
-        raise BadRecordError("it is PostScript, a program, and no image.")
+        raise BadRecordError("it is PostScript, which is a program, not an image.")
     pillow = pillow_module()
     try:
         with pillow.open(io.BytesIO(data)) as image:
             check_pixels(data, *image.size)
             return work(image)
-    except (LoaderxError, Warning):  # a warning may be an error, if the user wants it so
+    except (LoaderxError, Warning):  # the user may have made warnings errors
         raise
     except pillow.DecompressionBombError as error:
         raise BadRecordError(
@@ -368,7 +368,7 @@ def _windowed(image: Image, channels: int, window_of: WindowOf) -> Part:
     reducible = image.format in _JPEG_FORMATS
     times, top, left, height, width = window_of(image.height, image.width, reducible)
     if reducible:
-        # Only the first call of `draft` counts, so it chooses the colours, too.
+        # Only the first call of `draft` counts, so it also chooses the colours.
         image.draft(_MODES[channels], (image.width // times, image.height // times))
     converted = _converted(image, channels)
     return converted.crop((left, top, left + width, top + height))
@@ -382,7 +382,7 @@ def _turned(opened: Image, image: Image) -> Image:
 def _converted(image: Image, channels: int | None) -> Image:
     """The image in the mode for these channels."""
     if channels == 1 and image.format in _JPEG_FORMATS:
-        image.draft("L", None)  # the brightness is stored: no way through RGB and back
+        image.draft("L", None)  # decodes the stored brightness, without conversion through RGB
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG"):
         image = _upper_bits(image)
     mode = _MODES[channels] if channels is not None else _own_mode(image)
@@ -399,7 +399,7 @@ def _array(image: Image) -> Pixels:
 
 
 def _own_mode(image: Image) -> str:
-    """The mode that an image is converted to if nobody asks for one."""
+    """The mode that an image is converted to by default."""
     mode: str = image.mode
     if mode in _PLAIN:
         return mode
@@ -416,13 +416,13 @@ def _own_mode(image: Image) -> str:
 
 
 def _upper_bits(image: Image) -> Image:
-    """A gray image of 16-bit numbers as one of 8 bits; Pillow's own conversion cuts them at 255."""
+    """A 16-bit gray image as an 8-bit one; Pillow's own conversion clips at 255."""
     numbers = np.asarray(image)
     return cast("Image", pillow_module().fromarray((numbers >> 8).astype(np.uint8)))
 
 
 def check_decoder() -> None:
-    """Refuses images where nothing could decode any: when they are opened, and not at a record."""
+    """Raises if no decoder is installed: when images are opened, not at the first record."""
     if simplejpeg_module() is None:
         pillow_module()
 
@@ -449,5 +449,5 @@ def simplejpeg_module() -> ModuleType | None:
     except ImportError:
         return None
     major, minor, *_ = simplejpeg.__version_info__
-    # Before, warnings of libjpeg could not be told from errors.
+    # Older versions do not distinguish warnings of libjpeg from errors.
     return cast(ModuleType, simplejpeg) if (int(major), int(minor)) >= (1, 7) else None

@@ -1,14 +1,14 @@
 """Files on disk: opened once, mapped, and recognised later.
 
-Workers map a file again, by its path.  Its *identity* (device, inode, size, and the time of the
-last write) tells whether that is still the file from which the dataset was made.  loaderx takes it
-from the descriptor that it maps, so that the file cannot change in between.  The identity of a
-memory map that a user has made is taken when a dataset first gets it.
+Workers map a file again, by its path.  Its *identity* (device, inode, size and mtime) tells whether
+that is still the file from which the dataset was made.  loaderx takes it from the descriptor that
+it maps, so that the file cannot change in between.  The identity of a user's own memory map is
+taken when a dataset first gets it.
 
-What the cache folder has of a file is kept longer, and belongs to its *stamp*, too: programs that
-copy files give them the time of the original, but not its inode, nor the time of the last change
-of status, which nobody can set.  A changed status alone (new rights, another link) is nothing that
-a program that reads the file should fail of, so only the cache minds it.
+Entries of the cache folder live longer, and also depend on the *stamp* of a file: programs that
+copy files preserve the mtime, but not the inode, nor the ctime, which nobody can set.  A changed
+ctime alone (new permissions, another link) should not make a reading program fail, so only the
+cache checks it.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from loaderx.tree import Array, DType
 
 MappedArray: TypeAlias = np.memmap[Any, DType]
 
-LARGE_UNPACKED = 1 << 30  # bytes of one file from which unpacking it into memory warns
+LARGE_UNPACKED = 1 << 30  # bytes; unpacking a larger file into memory gives a warning
 _PIECE = 1 << 20  # bytes that are read at once
 _MOST_SHOWN = 300  # characters of a parser's message, which may quote a whole header
 _MOST_AXES = 32 if np.__version__.startswith("1.") else 64
-_MOST_EMPTY = 1 << 40  # bytes that an array would have if its axes of length 0 had length 1
+_MOST_EMPTY = 1 << 40  # bytes of an empty array if its axes of length 0 had length 1
 _WILL_NEED = getattr(mmap, "MADV_WILLNEED", None)
-_REQUEST = 128 << 10  # bytes; of a larger request the kernel may leave out the rest
+_REQUEST = 128 << 10  # bytes; the kernel may ignore the rest of a larger request
 CAN_REQUEST = _WILL_NEED is not None
-"""Can the kernel be asked for pages before they are touched?"""
+"""True if the kernel can be asked for pages before they are touched."""
 
 _NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 _NOT_READ = (errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE)
@@ -66,7 +66,7 @@ class Identity(NamedTuple):
     inode: int
     size: int
     modified_ns: int
-    status_ns: int  # of the last change of status; also a new name, or new rights
+    status_ns: int  # ctime; also changes with a new name or new permissions
 
     @staticmethod
     def of(file: BinaryIO) -> Identity:
@@ -75,7 +75,7 @@ class Identity(NamedTuple):
 
     @staticmethod
     def at(path: str | os.PathLike[str]) -> Identity | None:
-        """The identity of the file that has this path now, None if there is none."""
+        """The identity of the file that has this path now; None if there is none."""
         try:
             return _identity(os.stat(path))
         except (OSError, ValueError):
@@ -83,14 +83,14 @@ class Identity(NamedTuple):
 
     @property
     def stamp(self) -> str:
-        """What is another one after a change; for a file of this path and size."""
+        """Changes with every write or replacement, for a file of the same path and size."""
         return f"{self.inode} {self.modified_ns} {self.status_ns}"
 
     def is_same_file(self, other: Identity | None) -> bool:
         return other is not None and self[:2] == other[:2]
 
     def change(self, now: Identity | None) -> str | None:
-        """What happened to the file, as the end of a sentence; None if it is as it was."""
+        """What happened to the file, as the end of a sentence; None if it is unchanged."""
         if now is None:
             return "has been removed"
         if not self.is_same_file(now):
@@ -108,7 +108,7 @@ def _identity(status: os.stat_result) -> Identity:
 
 
 def changed(path: str | os.PathLike[str], change: str) -> FileError:
-    """The error for a file that is not what it was."""
+    """The error for a file that has changed."""
     return FileError(
         f"{path} {change} since the dataset was made. Make the dataset again. To change a file "
         "that is in use, write a new one and rename it into place."
@@ -117,7 +117,7 @@ def changed(path: str | os.PathLike[str], change: str) -> FileError:
 
 @contextlib.contextmanager
 def open_regular(path: str | os.PathLike[str], mode: str = "rb") -> Iterator[BinaryIO]:
-    """Opens a regular file: a pipe would wait for its writer, and a device may never end.
+    """Opens a regular file only: a pipe would wait for its writer, and a device may never end.
 
     Every error of the operating system becomes a `FileError`.
     """
@@ -139,7 +139,7 @@ def open_regular(path: str | os.PathLike[str], mode: str = "rb") -> Iterator[Bin
 
 
 def read_whole(file: BinaryIO, most: int) -> bytes:
-    """All bytes of a file, up to ``most``; ``file.read(most)`` would allocate as many."""
+    """All bytes of a file, up to ``most``; ``file.read(most)`` would allocate that many."""
     return file.read(min(most, os.fstat(file.fileno()).st_size))
 
 
@@ -160,11 +160,11 @@ def _no_regular_file(path: str | os.PathLike[str], kind: str) -> FileError:
 
 @contextlib.contextmanager
 def reading(where: str) -> Iterator[None]:
-    """Makes a `FileError` of every error while the content of a file is interpreted.
+    """Turns every error while the content of a file is interpreted into a `FileError`.
 
     Parsers of damaged files raise almost anything (`struct.error`, `RecursionError`,
-    `NotImplementedError`, ...), so there is no list of exceptions here.  What the system lacks is
-    not the file's fault: a full disk is for those who write, the rest is said as it is.
+    `NotImplementedError`, ...), so there is no list of exceptions here.  System errors do not blame
+    the file: those of writing (a full disk) are raised unchanged, others with their own message.
     """
     try:
         yield
@@ -181,7 +181,7 @@ def reading(where: str) -> Iterator[None]:
 
 
 def read_exactly(file: ByteReader, nbytes: int, where: str) -> bytearray:
-    """The next bytes of an unpacked stream; memory grows with the bytes that are really there."""
+    """The next bytes of an unpacked stream; allocates only as much as is really there."""
     data = bytearray()
     while len(data) < nbytes:
         piece = file.read(min(_PIECE, nbytes - len(data)))
@@ -222,8 +222,8 @@ def map_array(
     """An array on an open file, whose identity is remembered.
 
     Args:
-        holding: keep a descriptor of the file, and so its lock and its true size. Who maps many
-            files does without, since a process may have few (`page_maps`).
+        holding: keep a descriptor of the file, and so its lock and its true size. Callers that map
+            many files do without, since descriptors are limited (`map_pages`).
     """
     order: Literal["F", "C"] = "F" if fortran else "C"
     identity = Identity.of(file)
@@ -243,20 +243,20 @@ def _without_descriptor(
     offset: int,
     order: Literal["F", "C"],
 ) -> MappedArray:
-    """What ``np.memmap`` makes in mode "r", on a map that keeps no descriptor."""
+    """Like ``np.memmap`` in mode "r", on a map that keeps no descriptor."""
     start = offset - offset % mmap.ALLOCATIONGRANULARITY
     stop = offset + dtype.itemsize * math.prod(shape)
-    if stop > identity.size:  # reading it would end the process
+    if stop > identity.size:  # reading past the end would kill the process
         raise ValueError(f"{stop} bytes are expected, there are {identity.size}")
     pages = map_pages(file, start, stop - start)
     mapped = np.ndarray.__new__(np.memmap, shape, dtype, pages, offset - start, order=order)
-    # NumPy's own constructor sets these; for type checkers they are final.
+    # NumPy's constructor sets these; for type checkers they are final.
     vars(mapped).update(filename=os.path.abspath(file.name), offset=offset, mode="r")
     return mapped
 
 
 def living_maps() -> int:
-    """How many maps of files this process has, as far as loaderx knows them."""
+    """How many file maps this process has, as far as loaderx knows."""
     return len(_known)
 
 
@@ -268,7 +268,7 @@ def _file_map(array: MappedArray) -> mmap.mmap:
 
 
 def remember(array: Array) -> None:
-    """Takes the identity of the file, if the array is on a file that the user has mapped."""
+    """Stores the identity of the file, if the array is on a file that the user mapped."""
     base = mapped_base(array)
     if base is not None and base.filename is not None and _file_map(base) not in _known:
         identity = Identity.at(base.filename)
@@ -282,7 +282,7 @@ def remembered(base: MappedArray) -> tuple[Identity | None, bool]:
 
 
 def request_pages(mapped: mmap.mmap, start: int, length: int) -> None:
-    """Asks the kernel for a stretch of a mapped file, which begins at a page."""
+    """Asks the kernel for a range of a mapped file that begins at a page."""
     assert _WILL_NEED is not None
     for place in range(start, start + length, _REQUEST):
         mapped.madvise(_WILL_NEED, place, min(_REQUEST, start + length - place))
@@ -301,9 +301,9 @@ def mapped_base(array: Array) -> MappedArray | None:
 
 # Maps of files that keep no descriptor.
 #
-# A process may have a thousand descriptors by default, but 65,530 maps on Linux.  Python's maps
-# keep a descriptor of their file each; from Python 3.13 on they need not.  Before that, pages
-# without memory behind them are mapped by Python, and the file is put into their place.
+# On Linux a process may have a thousand descriptors by default, but 65,530 maps.  Before Python
+# 3.13 each `mmap` keeps a descriptor of its file.  There, Python maps empty pages, and the file is
+# then mapped over them.
 
 _FIXED = 0x10  # MAP_FIXED of Linux, which `mmap` does not name
 _UNTRACKED: dict[str, bool] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
@@ -312,7 +312,7 @@ _Map: TypeAlias = Callable[[int, int, int, int, int, int], int]
 
 
 def map_pages(file: BinaryIO, start: int, nbytes: int) -> mmap.mmap:
-    """Maps a range of a file, read-only; it begins at a page, and the file has all of it."""
+    """Maps a range of a file, read-only; it begins at a page and lies within the file."""
     number = file.fileno()
     if _UNTRACKED:
         return mmap.mmap(number, nbytes, access=mmap.ACCESS_READ, offset=start, **_UNTRACKED)
@@ -327,7 +327,7 @@ def map_pages(file: BinaryIO, start: int, nbytes: int) -> mmap.mmap:
 
 
 def _empty_pages(nbytes: int) -> mmap.mmap | None:
-    """None if that would be more than the machine has, though no page is ever used."""
+    """None if the system refuses so many bytes, though no page is ever used."""
     try:
         return mmap.mmap(-1, nbytes, access=mmap.ACCESS_READ)
     except OSError:
@@ -335,7 +335,7 @@ def _empty_pages(nbytes: int) -> mmap.mmap | None:
 
 
 def keeps_descriptors() -> bool:
-    """Does each map keep a descriptor after all?"""
+    """True if maps keep a descriptor here after all."""
     return sys.platform == "win32" if _UNTRACKED else _find_mmap() is None
 
 
@@ -343,7 +343,7 @@ def keeps_descriptors() -> bool:
 def _find_mmap() -> _Map | None:
     if sys.platform != "linux":
         return None
-    import ctypes  # late: NumPy has imported it, but need not have
+    import ctypes  # late: usually imported by NumPy already
 
     try:
         found = ctypes.CDLL(None).mmap

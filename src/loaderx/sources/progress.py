@@ -1,4 +1,4 @@
-"""Progress of work that may take long, shown after the first second: tqdm, or else one line."""
+"""Shows the progress of long work after the first second: by tqdm, or else as one line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class _Bar(Protocol):
 
 
 class Progress:
-    """Counts; says so on standard error once it takes more than a second."""
+    """Counts, and reports on standard error once more than a second has passed."""
 
     def __init__(self, what: str, total: int | None, unit: str) -> None:
         self._what, self._total, self._unit = what, total, unit
@@ -50,7 +50,7 @@ def _size(total: int | None, unit: str) -> str:
 def progress(what: str, total: int | None, unit: str = "B") -> Iterator[Progress]:
     """Progress of ``what``, such as "indexing 3 files", in bytes or another unit.
 
-    The total is None where it is not known.
+    The total is None if it is not known.
     """
     shown = Progress(what, total, unit)
     try:

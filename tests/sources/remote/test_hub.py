@@ -94,7 +94,7 @@ def test_what_is_not_there(hub, cache, url, error, message):
 )  # fmt: skip
 def test_answers_that_are_not_understood(hub, cache, answer):
     hub.files[f"/api/datasets/me/data/tree/{COMMIT}"] = answer
-    with pytest.raises(FileError, match=r"list of files is not understood|is no JSON \(6 attempts"):
+    with pytest.raises(FileError, match=r"of files is not understood|is not JSON \(6 attempts"):
         Dataset.open("hf://datasets/me/data", cache=cache)
 
 

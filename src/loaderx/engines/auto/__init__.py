@@ -1,27 +1,26 @@
-"""The engine that is chosen by measuring, while the stream goes on.
+"""Chooses an engine by measuring, while the stream runs.
 
-What is measured is how long the consumer waits for a batch (W, while batches are made inline) and
-what it does itself until it asks for the next one (C).  A program of JAX's compiles its step when
-it has the first batch, and often again when it has the second: so C is the lower quartile of the
-last times, and longer ones are left out.  Batches may take microseconds, and a unit of a stream
-minutes, so time is what ends a measurement, never a number of batches alone.  A unit that took half
-a second is enough by itself.
+Two times are measured: how long the consumer waits for a batch made inline (W), and how long it
+works before asking for the next one (C).  A JAX program compiles its step at the first batch, and
+often again at the second, so C is the lower quartile of recent times and outliers are ignored.
+A batch may take microseconds and a unit of a stream minutes, so a measurement ends after a time,
+not after a number of batches.  A unit that took half a second is enough by itself.
 
-It stays inline if W is under 150 us, or under 3 % of W + C: nothing could be won.  Otherwise it
-tries as many threads as W and C ask for.  The best that n workers could do is a batch every
-max(C, W / n); they are kept if at least half of that came true, or a tenth of the time was won.  If
-batches take 2 ms or more, a trial begins with a single task, and while the consumer waits for it,
-it takes short naps: a thread that holds the GIL lets nobody wake in time.  Then worker processes
-are started instead, beside the stream, if they are worth their price; so they are where threads
-were tried in vain, or must not read the source.  Since a batch depends on its step alone, changing
-engines between two steps changes nothing in the data.
+The engine stays inline if W is under 150 us, or under 3 % of W + C: there is nothing to gain.
+Otherwise it tries as many threads as W and C call for.  At best n workers deliver a batch every
+max(C, W / n); they are kept if they achieve at least half of that gain, or save a tenth of the
+time.  If batches take 2 ms or more, a trial begins with a single task, and the consumer takes short
+naps while it waits for it: naps that last too long show that a thread holds the GIL.  In that case,
+and where threads did not help or must not read the source, worker processes are started beside the
+stream, if they are worth their price.  Since a batch depends on its step alone, changing engines
+between two steps changes nothing in the data.
 
-What was decided is looked at every second while the consumer waits for a fifth of its time or more.
-What was tried and lost is tried again after 5 s, 20 s, 80 s, ...  It all goes on over the loader's
-iterators, however short they are.
+A decision is reviewed every second while the consumer spends a fifth of its time or more waiting.
+An engine that lost a trial is tried again after 5 s, 20 s, 80 s, ...  Measurements carry over from
+one iterator of the loader to the next, however short they are.
 
-`session` submits tasks to the engine in use, `search` says which one that is, `timing` has what was
-measured, and `decision` what to choose then.
+`session` submits tasks to the engine in use, `search` says which one that is, `timing` holds the
+measurements, and `decision` the rules for choosing.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Auto(Frozen):
-    """Inline, threads or processes, whichever is measured to be faster.
+    """Inline, threads or processes, whichever is measured to be fastest.
 
     ``max_workers`` bounds the workers.
     """

@@ -1,12 +1,12 @@
-"""What to choose, given what was measured.  Nothing here measures, waits or starts anything.
+"""The rules for choosing an engine.  Nothing here measures, waits or starts anything.
 
-W is how long the consumer waits for a batch that is made inline, C what it does itself until it
-asks for the next one.  The best that n workers could do is a batch every max(C, W / n).
+W is how long the consumer waits for a batch made inline, C how long it works before asking for the
+next one.  At best n workers deliver a batch every max(C, W / n).
 
 Worker processes have a price: starting Python, importing what the user's functions and sources
 need, and sharing the data.  They are worth a trial if they could save twice their price over the
-time that the stream is expected to go on: what is left of it, or, where the loader's epochs are
-short, as long again as the loader has run by now.  An endless stream is meant to run for long.
+expected rest of the stream: what is left of it, or, where the loader's epochs are short, as long
+again as the loader has run so far.  An endless stream is expected to run for long.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ FAST_S = 150e-6  # handing a batch between threads costs about as much
 SLOW_S = 2e-3  # from here on worker processes may be worth their start
 SMALL_SHARE = 0.03
 LARGE_SHARE = 0.2
-START_S = 0.35  # for a worker process with NumPy and loaderx to start, until one has been timed
-PAYS_BACK = 2.0  # times their price must be what worker processes could save
-GOES_ON = 10.0  # times as long as it has run, an endless stream is expected to go on
+START_S = 0.35  # assumed start time of a worker process (NumPy, loaderx), until one has been timed
+PAYS_BACK = 2.0  # worker processes must be able to save this many times their price
+GOES_ON = 10.0  # an endless stream is expected to run this many times longer than so far
 TOO_SHORT = "the stream is too short for worker processes"
 
 
 class Facts(Frozen):
-    """What is known when an engine is to be chosen.  Times are in seconds."""
+    """What is known when an engine is chosen.  Times are in seconds."""
 
     made_s: float  # W
     own_s: float  # C
@@ -36,11 +36,11 @@ class Facts(Frozen):
     max_workers: int
     cores: int
     work: Work
-    left_s: float | None  # of the stream at its present pace; None: endless
-    ran_s: float  # that the loader's iterators have run
+    left_s: float | None  # rest of the stream at its present pace; None: endless
+    ran_s: float  # how long the loader's iterators have run
     start_s: float = START_S  # for one worker process to start
-    no_processes: str = ""  # why there can be none
-    holds_gil: bool = False  # is it known that threads would wait for each other?
+    no_processes: str = ""  # why worker processes are impossible; empty if they are not
+    holds_gil: bool = False  # threads are known to block each other
 
     @property
     def unsafe(self) -> str:
@@ -49,44 +49,44 @@ class Facts(Frozen):
         return f"the source is not {known}thread-safe"
 
     def possible(self, workers: int) -> float:
-        """By how much so many workers could shorten the time from one batch to the next."""
+        """By how much that many workers could shorten the time from one batch to the next."""
         return self.best_s - max(self.own_s, self.made_s / workers)
 
     def needed(self) -> int:
-        """As many workers as keep up with the consumer, a quarter more to be safe."""
+        """How many workers keep up with the consumer, plus a quarter to be safe."""
         needed = math.ceil(1.25 * self.made_s / max(1e-6, self.own_s))
         return max(1, min(self.max_workers, needed))
 
     def threads(self) -> int:
-        """The threads that are worth a trial; 0: none."""
+        """How many threads are worth a trial; 0: none."""
         workers, share = (1, LARGE_SHARE) if self.holds_gil else (self.needed(), SMALL_SHARE)
         is_worth_it = self.possible(workers) >= share * self.best_s
         return workers if self.work.thread_safe and is_worth_it else 0
 
     def price_s(self) -> float:
-        """What it takes to start as many worker processes as are needed."""
+        """The time to start as many worker processes as are needed."""
         return self.start_s * max(1.0, self.needed() / self.cores)
 
     def could_save_s(self) -> float:
-        """What they could save over the time that the stream is expected to go on."""
+        """The time that they could save over the expected rest of the stream."""
         is_endless = self.left_s is None
         expected_s = self.ran_s * GOES_ON if is_endless else max(self.left_s or 0.0, self.ran_s)
         return expected_s * self.possible(self.needed()) / self.best_s
 
     def probes(self, threads: int) -> bool:
-        """Could so many threads hold the GIL, so that a trial had better begin with one task?"""
+        """True if the work may hold the GIL, so that a trial should begin with one task."""
         may_hold = COUNTS_REFERENCES and not self.work.only_gathers and not self.holds_gil
         return threads > 1 and may_hold and self.made_s >= SLOW_S
 
     def is_better(self, period_s: float, own_s: float, workers: int) -> bool:
-        """Has a trial with so many workers, beside so fast a consumer, won enough?"""
+        """True if a trial with that many workers gained enough, given the consumer's own time."""
         base_s = min(self.best_s, self.made_s + own_s)
         possible_s = base_s - max(own_s, self.made_s / workers)
         least_s = max(SMALL_SHARE / 2 * base_s, min(possible_s, LARGE_SHARE * base_s) / 2)
         return base_s - period_s >= least_s
 
     def is_outdated(self, kind: str, workers: int) -> bool:
-        """Is inline better by now than the engine in use, or has it too few processes?"""
+        """True if inline is better by now than the engine in use, or processes are too few."""
         is_slower = self.best_s > (1 + LARGE_SHARE) * (self.made_s + self.own_s)
         return is_slower or (kind == "processes" and self.needed() >= 2 * workers)
 
@@ -102,13 +102,13 @@ class Facts(Frozen):
         return ""
 
     def gain(self) -> str:
-        """What the engine in use has won."""
+        """What the engine in use has gained, for messages."""
         inline_s = self.made_s + self.own_s
         pace = f"handed out every {say(self.best_s)}, inline every {say(inline_s)}"
         return f"a {self.work.noun} is {pace}"
 
     def why_no_threads(self) -> str:
-        """Why threads are not used, or were tried in vain."""
+        """Why threads are not used, or did not help."""
         if not self.work.thread_safe:
             return self.unsafe
         if self.holds_gil:
@@ -118,7 +118,7 @@ class Facts(Frozen):
 
     def why_no_processes(self) -> str | None:
         """None if worker processes are worth a trial, else why not (empty: no need to say)."""
-        is_gil_free = self.work.only_gathers or not COUNTS_REFERENCES  # then threads can do it all
+        is_gil_free = self.work.only_gathers or not COUNTS_REFERENCES  # then threads suffice
         if self.made_s < SLOW_S or (is_gil_free and self.work.thread_safe):
             return ""
         if self.possible(self.needed()) < LARGE_SHARE * self.best_s:
@@ -132,7 +132,7 @@ class Facts(Frozen):
 
 
 def say(seconds: float) -> str:
-    """A time as people write it."""
+    """A time for people to read."""
     if seconds >= 1:
         return f"{seconds:.2g} s"
     return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} us"

@@ -1,4 +1,4 @@
-"""Says which engine to use, from one element to the next; `loaderx.engines.auto` tells how."""
+"""Decides which engine to use, element by element; `loaderx.engines.auto` explains the method."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from loaderx.reading.lookahead import FillAgainError
 if TYPE_CHECKING:
     from loaderx.engines.auto.session import AutoSession
 
-ENOUGH_S = 0.03  # for a look at what is made inline
-LONG_S = 0.5  # an element that takes so long is enough by itself
-POLL_NAPS = 20  # from one look at workers that start to the next
-LOOK_S = 1.0  # until the next look
-RESTING = 64  # elements that are made without measuring; twice as many each time
-CHUNK_S = 0.25  # that these may take
-CHECK_AGAIN_S = 5.0  # until the next trial after one that was lost
-FAR = 1 << 48  # tasks to go: no stream that ends is so long
+ENOUGH_S = 0.03  # inline work to measure before deciding
+LONG_S = 0.5  # one element that takes this long is measurement enough
+POLL_NAPS = 20  # naps between two checks of workers that are starting
+LOOK_S = 1.0  # between two reviews of the decision
+RESTING = 64  # elements made without measuring; doubled each time
+CHUNK_S = 0.25  # the longest that they may take
+CHECK_AGAIN_S = 5.0  # until the next trial after a lost one
+FAR = 1 << 48  # stands for an endless stream: no finite one has this many tasks left
 
 
 class Search:
-    """Says which engine to use, from one element to the next.
+    """Decides which engine to use, element by element.
 
-    It does not keep the session alive: so a loader that is dropped is gone at once.
+    It does not keep the session alive, so that a dropped loader is freed at once.
     """
 
     def __init__(self, session: AutoSession, clock: Clock) -> None:
         self._session: AutoSession = weakref.proxy(session)
         self._work, self._clock = session.work, clock
-        self._busy = threading.Lock()  # consumers in several threads: one of them is enough
+        self._busy = threading.Lock()  # of several consumer threads, one measures
         self.reason = "there was too little to measure yet"
         self._left: int | None = None  # tasks
-        self._ran_s = 0.0  # that the loader's iterators have run
-        self._last = 0.0  # when an element was handed out
-        self._owns: deque[float] = deque(maxlen=KEPT)  # what the consumer did in between
-        self._tried: set[str] = set()  # kinds of workers that have lost
+        self._ran_s = 0.0  # how long the loader's iterators have run
+        self._last = 0.0  # when the last element was handed out
+        self._owns: deque[float] = deque(maxlen=KEPT)  # the consumer's own times
+        self._tried: set[str] = set()  # kinds of workers that lost a trial
         self._lost = 0  # searches that found nothing better
         self._again_at = self._rest_begun = 0.0
         self._holds_gil = False
@@ -49,40 +49,40 @@ class Search:
         self._start_over()
 
     def _start_over(self) -> None:
-        """Measures what is made inline."""
-        self.found: Found | None = None  # the best by now; None: the caller's thread
+        """Goes back to inline, and measures it."""
+        self.found: Found | None = None  # the best so far; None: the caller's thread
         self.trial: Trial | None = None
         self._starting = 0  # worker processes
         self._best_s = self._look_at = 0.0
         self._measure_again()
 
     def _measure_again(self) -> None:
-        self.resting = 0  # elements that may be made in the caller's thread without being reported
+        self.resting = 0  # elements to make in the caller's thread without reporting them
         self._chunk = RESTING
-        self._waits: deque[float] = deque(maxlen=KEPT)  # for what is made inline
+        self._waits: deque[float] = deque(maxlen=KEPT)  # for elements made inline
         self._stretch = Stretch()
 
     @property
     def engine(self) -> Found | None:
-        """For the tasks that are submitted now; None: the caller's thread."""
+        """The engine for tasks submitted now; None: the caller's thread."""
         return self.found if self.trial is None else self.trial.engine
 
     @property
     def is_careful(self) -> bool:
-        """Is one task at a time enough, since its engine may not be the right one?"""
+        """True if tasks go one at a time, because the engine may not be the right one."""
         return self.trial is not None and self.trial.is_probing
 
-    # What happens.
+    # Events.
 
     def begin(self, tasks: int | None) -> None:
-        """An iterator begins: what passed since the last element says nothing."""
+        """An iterator begins: the time since the last element is not the consumer's own."""
         self._last, self._left = 0.0, tasks
         found = self.found
         if found is not None and found[0] == "processes" and self.prepare(found[1]) is None:
             self._start_over()
 
     def delivered(self, engine: Found | None, wait_s: float, count: int = 1) -> None:
-        """So many elements were handed out, for which the consumer waited."""
+        """Notes that ``count`` elements were handed out after a wait."""
         now = self._clock.now()
         own_s = max(0.0, now - wait_s - self._last) if self._last else None
         self._last = now
@@ -100,7 +100,7 @@ class Search:
     def _count(self, elements: int, wait_s: float, own_s: float | None) -> None:
         if own_s is not None:
             self._owns.append(own_s / elements)
-            if len(self._owns) > 1:  # the first may be anything
+            if len(self._owns) > 1:  # the first is not representative
                 self._ran_s += min(own_s, elements * most_own(self._owns))
         self._ran_s += wait_s
         if self._left is not None:
@@ -128,14 +128,14 @@ class Search:
         count, made_s = len(self._waits), self._made_s
         if made_s < FAST_S:
             return count == KEPT or self._stretch.seconds > ENOUGH_S
-        # A batch that is the first also opens files; a unit has many batches.
+        # Making the first batch also opens files.  A unit has many batches.
         is_long = count > 1 or self._work.makes_units
         if is_long and self._waits[-1] >= LONG_S and not self._work.only_gathers:
             return True
         return self._is_own_known and self._stretch.seconds >= ENOUGH_S
 
     def watch(self, engine: Found | None, pending: Pending | None) -> None:
-        """Looks around while the consumer waits for a task; a `FillAgainError` asks for more."""
+        """Watches workers while the consumer waits; a `FillAgainError` asks for more tasks."""
         naps = 0
         while self._is_watched(engine, naps) and (pending is None or not pending.done()):
             begun = self._clock.now()
@@ -151,7 +151,7 @@ class Search:
 
     def _is_watched(self, engine: Found | None, naps: int) -> bool:
         if self._starting:
-            # What takes long is left to the workers, if they start before it could be made here.
+            # A slow element is left to the workers if they start before it could be made here.
             return engine is not None or naps * NAP_S < self._made_s >= LONG_S / 2
         trial = self.trial
         return trial is not None and trial.is_probing and engine == trial.engine
@@ -174,7 +174,7 @@ class Search:
         return True
 
     def rested(self, count: int) -> None:
-        """So many elements were made in the caller's thread, without being reported."""
+        """Notes that ``count`` elements were made in the caller's thread without being reported."""
         now = self._clock.now()
         took_s = now - self._rest_begun
         self._count(count, took_s, None)
@@ -191,11 +191,11 @@ class Search:
         self._chunk *= 2
 
     def is_failed_trial(self, engine: Found | None, error: Exception) -> bool:
-        """Did a task fail in a worker process that is being tried, which may be why it failed?"""
+        """True if a task failed in a worker process on trial, which may be the cause."""
         if engine is None or engine[0] != "processes" or error.__cause__ is None:
-            return False  # without a cause, it is not the user's code: workers died of it, say
+            return False  # no cause, so not the user's code: workers died, for example
         if self._session.no_processes:
-            return True  # it was begun before the first that failed was known
+            return True  # submitted before the first failure was known
         is_tried = self.trial is not None and engine == self.trial.engine
         if not is_tried or not self._busy.acquire(blocking=False):
             return False
@@ -207,18 +207,18 @@ class Search:
             self._busy.release()
         return True
 
-    # What is known.
+    # Measurements.
 
     @property
     def _made_s(self) -> float:
         if self._work.only_gathers:
-            return usual(self._waits)  # they all take the same, but for what others do meanwhile
+            return usual(self._waits)  # all take equally long, apart from interference
         waits = sorted(self._waits)
         return waits[len(waits) // 2] if waits else 0.0
 
     @property
     def _is_own_known(self) -> bool:
-        """Is it known what the consumer does?  It may have compiled once or twice by now."""
+        """True if the consumer's own time is known: the first one or two may include compiling."""
         return len(self._owns) > (2 if usual(self._owns) > LONG_S else 1)
 
     @property
@@ -263,7 +263,7 @@ class Search:
             self._try_others()
 
     def _try_others(self) -> None:
-        """Begins a trial that is worth it, or goes on with the best that was found."""
+        """Begins a worthwhile trial, or settles on the best engine found."""
         if self._tried and self._clock.now() >= self._again_at:
             self._tried.clear()
             self._lost, self._holds_gil = self._lost + 1, False
@@ -282,22 +282,22 @@ class Search:
     def _judge(self, trial: Trial) -> None:
         self.trial = None
         facts, (kind, workers) = self._facts(), trial.engine
-        # A consumer that became faster meanwhile did so by itself.
+        # If the consumer became faster meanwhile, that is not the trial's merit.
         own_s = min(facts.own_s, usual(trial.owns)) if trial.owns else facts.own_s
         if facts.is_better(trial.period_s, own_s, workers):
             self.found, self._best_s = trial.engine, trial.period_s
-        elif facts.needed() <= workers or self._holds_gil:  # else it has too few workers
+        elif facts.needed() <= workers or self._holds_gil:  # else it had too few workers
             self._tried.add(kind)
             self._again_at = self._clock.now() + CHECK_AGAIN_S * 4 ** min(self._lost, 6)
         self._try_others()
 
     def _settle(self, problem: str) -> None:
-        """Goes on with the best that was found."""
+        """Uses the best engine found until the next review."""
         session, facts, found = self._session, self._facts(), self.found
         session.keep_only(found)
         self._stretch = Stretch()
         is_over = self._tried and not problem.startswith(TOO_SHORT)
-        is_missed = problem != "" and problem == session.no_processes  # it would be worth a trial
+        is_missed = problem != "" and problem == session.no_processes  # else worth a trial
         self.reason = facts.why_no_threads() if found is None else facts.gain()
         if problem and (found is None or is_missed):
             self.reason += f"; {problem}"
@@ -311,13 +311,13 @@ class Search:
         if self.found is None:
             self._best_s = self._made_s + self._own_s
             self._rest(self._best_s)
-            if not (self.resting or self._tried):  # measuring what is slow costs nothing
+            if not (self.resting or self._tried):  # measuring slow elements costs nothing
                 self._look_at = min(self._look_at, now + LOOK_S / 10)
 
     # Worker processes.
 
     def _why_no_processes(self, facts: Facts) -> str | None:
-        """None if worker processes are worth a trial."""
+        """Why worker processes are not tried; None if they are worth a trial."""
         session = self._session
         if self.found is not None and self.found[0] == "processes":
             return ""
@@ -329,7 +329,7 @@ class Search:
         return problem
 
     def _poll_start(self) -> bool:
-        """Looks after workers that start; False if they are still at it, and worth it."""
+        """Checks workers that are starting; False if they still are, and are still worth it."""
         workers = self._starting
         is_ready = self.prepare(workers)
         if is_ready is None:
@@ -339,7 +339,7 @@ class Search:
             self._start_s = start_s if is_ready else max(start_s, self._start_s)
             problem = self._why_no_processes(self._facts())
             if problem is not None and not is_ready:
-                self._start_s = max(START_S, 2 * start_s)  # it is not tried before that would pay
+                self._start_s = max(START_S, 2 * start_s)  # retried once that would pay
         if problem is not None:
             self._starting = 0
             self._settle(problem)
@@ -349,7 +349,7 @@ class Search:
         return not self._starting
 
     def prepare(self, workers: int) -> bool | None:
-        """Have the worker processes started?  None if they cannot be had."""
+        """True if the worker processes have started; None if they cannot start."""
         processes = self._session.processes(workers)
         try:
             return processes.prepare(workers)

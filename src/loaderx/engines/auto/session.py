@@ -1,4 +1,4 @@
-"""Submits tasks to the engine that is in use, and hands out what it makes."""
+"""Submits tasks to the engine in use, and hands out their results."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from loaderx.engines.threads.session import ThreadsSession
 
 STUCK_S = 60.0
-FREE_SHARE = 0.25  # of the free memory, which data may take to be shared unasked
+FREE_SHARE = 0.25  # share of the free memory that sharing data may take unasked
 _NO_WORKERS = Session()
 
 
 class AutoSession(Session):
-    """Submits tasks to the engine that is in use, and tells the search what came of them.
+    """Submits tasks to the engine in use, and reports their results to the search.
 
-    A session of another engine that gets no more tasks is dropped: its workers end when those that
-    it has are handed out.
+    The session of an engine that is no longer used is dropped: its workers end when the results of
+    its tasks have been handed out.
     """
 
     def __init__(
@@ -47,18 +47,18 @@ class AutoSession(Session):
         self.max_workers = max_workers
         self.cores = cores()
         self.no_processes = why_not()
-        self.is_unsendable = False  # is it the work for which there are none?
-        self._wants_warning = asked  # a user who asks for workers is told, once, why there are none
+        self.is_unsendable = False  # there are no processes because the work cannot be pickled
+        self._wants_warning = asked  # tell the user, once, why the workers asked for do not exist
         self._prefetch = prefetch
         self.pools = PoolPerThread()
-        self._sessions: dict[str, ThreadsSession | ProcessesSession] = {}  # that get tasks, by kind
+        self._sessions: dict[str, ThreadsSession | ProcessesSession] = {}  # in use, by kind
         self._all: list[weakref.ref[Session]] = []  # also those that get no more tasks
         self._lock = threading.RLock()  # threads may share a loader
         self.search = Search(self, self.clock)
 
     @functools.cached_property
     def not_for_processes(self) -> str:
-        """Why worker processes are not for this work, if it or a user's object says so."""
+        """Why worker processes do not suit this work, if it or a user's object says so."""
         if self.work.decodes_chunks and self.work.thread_safe:
             return "threads share the chunks that its source decodes"
         for _, part in self.work.parts():
@@ -70,7 +70,7 @@ class AutoSession(Session):
 
     @property
     def _in_use(self) -> Session:
-        """The session of the engine in use; one that has no workers if that is inline."""
+        """The session of the engine in use; one without workers for inline."""
         engine = self.search.engine
         return _NO_WORKERS if engine is None else self.session_of(engine)
 
@@ -108,10 +108,10 @@ class AutoSession(Session):
         return made
 
     def hand_over(self, made: AutoPending, task: Task) -> None:
-        """Submits a task to the engine that is in use now, if that has workers."""
+        """Submits a task to the engine now in use, if it has workers."""
         engine = self.search.engine
         if engine is not None:
-            with self._lock:  # so that no other thread stops using this engine meanwhile
+            with self._lock:  # so that no other thread drops this engine meanwhile
                 made.session = self.session_of(engine)
                 made.pending, made.engine = made.session.submit(task), engine
 
@@ -154,20 +154,20 @@ class AutoSession(Session):
                 self._drop(kind)
 
     def close(self) -> None:
-        # Without the lock: the thread that holds it may be starting workers, and is woken by this.
+        # Without the lock: its holder may be starting workers, and closing interrupts that.
         for one in self._all:
             session = one()
             if session is not None:
                 session.close()
 
-    # What is told.
+    # Reports and warnings.
 
     def describe(self) -> tuple[str, str]:
         found = self.search.found
         return "inline" if found is None else "{}({})".format(*found), self.search.reason
 
     def warn_of_workers(self, *, is_unsafe: bool) -> None:
-        """Workers are worth it, and cannot be had: the user who asked for them can do something."""
+        """Warns once that the workers the user asked for would help but cannot be used."""
         if self.is_unsendable:
             why = self.no_processes
         elif is_unsafe and self.work.unsure:  # threads may do what processes cannot
@@ -183,19 +183,19 @@ class AutoSession(Session):
 
 
 class AutoPending:
-    """A task, with the engine that it was submitted to; None: it is made when it is asked for."""
+    """A task and the engine that has it; without one, it runs when its result is asked for."""
 
     __slots__ = ("_auto", "_begun", "engine", "pending", "session", "task")
 
     def __init__(self, auto: AutoSession, task: Task) -> None:
         self._auto, self.task = auto, task
         self.engine: Found | None = None
-        self.session: Session | None = None  # that it was submitted to
+        self.session: Session | None = None  # None: not submitted yet
         self.pending: Pending | None = None
         self._begun = 0.0  # when its result was first asked for
 
     def result(self) -> Any:
-        """As of every `Pending`; but a `FillAgainError` is an invitation to ask once more."""
+        """As for every `Pending`, but after a `FillAgainError` it may be called again."""
         auto = self._auto
         self._begun = self._begun or auto.clock.now()
         try:
@@ -216,7 +216,7 @@ class AutoPending:
             except RecordError as error:
                 if not auto.search.is_failed_trial(self.engine, error):
                     raise
-                # It is made again in this thread.  If it fails here as well, that is the error.
+                # Made again in this thread.  If it fails here as well, that error is raised.
         return auto.work(self.task, auto.pools.lend)
 
     def done(self) -> bool:

@@ -1,4 +1,4 @@
-"""What `auto` has measured: how long the consumer waits, and what it does itself in between."""
+"""Measurements of `auto`: how long the consumer waits, and how long it works in between."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from loaderx.engines.auto.decision import LARGE_SHARE
 
 KEPT = 16  # times that are remembered
 TRIAL_S = 0.1
-LONG_OWN_S = 0.25  # beyond what is usual: then the consumer did something else, such as compiling
+LONG_OWN_S = 0.25  # this much above the usual, the consumer did something else, such as compiling
 NAP_S = 0.5e-3
-PROBE_S = 0.1  # of naps
-HELD = 0.6  # of this time somebody held the GIL: nearly all of it, since naps are part of it
+PROBE_S = 0.1  # total length of the naps
+HELD = 0.6  # share of the nap time that must be overrun to conclude that the GIL is held
 
 Found: TypeAlias = tuple[Literal["threads", "processes"], int]
-"""An engine, and its workers."""
+"""An engine and its number of workers."""
 
 
 class Clock:
@@ -28,7 +28,7 @@ class Clock:
 
 
 class Stretch:
-    """Consecutive elements of one engine: how long the consumer waited, and what it did itself."""
+    """Consecutive elements of one engine: the consumer's waits, and its own times."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -48,7 +48,7 @@ class Stretch:
 
     @property
     def is_waiting(self) -> bool:
-        """Does the consumer wait for a good part of the time?"""
+        """True if the consumer spends a good part of the time waiting."""
         return self.waited_s >= LARGE_SHARE * self.seconds
 
     @property
@@ -58,14 +58,14 @@ class Stretch:
 
 
 class Trial(Stretch):
-    """What comes of an engine that is tried."""
+    """The measurements of an engine on trial."""
 
     def __init__(self, engine: Found, made_s: float, *, probes: bool) -> None:
         super().__init__()
         self.engine = engine
-        self.is_probing = probes  # does the consumer take naps while it waits?
+        self.is_probing = probes  # the consumer takes naps while it waits
         self._made_s = made_s
-        self._skipped = 1  # elements that say nothing: the first waits for the workers to start
+        self._skipped = 1  # elements to ignore: the first waits for the workers to start
         self._nap_s = self._late_s = 0.0
 
     def note(self, wait_s: float, own_s: float | None, most_own_s: float) -> None:
@@ -73,7 +73,7 @@ class Trial(Stretch):
         if self._skipped:
             self._skipped -= 1
         elif own_s is not None and own_s > most_own_s:
-            self.restart(skipped=3 * self.engine[1])  # what is ready was made meanwhile
+            self.restart(skipped=3 * self.engine[1])  # elements that are ready were made meanwhile
         else:
             self.add(wait_s, own_s)
 
@@ -84,24 +84,24 @@ class Trial(Stretch):
 
     @property
     def is_over(self) -> bool:
-        """Is it known what the engine does?  Several workers hand out what they make at once."""
-        if self.is_probing:  # it is not needed if nobody waits
+        """True if enough was measured.  Several workers deliver elements in bursts."""
+        if self.is_probing:  # not needed if the consumer does not wait
             return self.count > 3 and self.waited_s < LARGE_SHARE * self.count * self._made_s
         return self.count % self.engine[1] == 0 and self.seconds >= TRIAL_S
 
     def probe(self, took_s: float) -> bool | None:
-        """A nap took so long.  Says whether the GIL is held; None: it is not known yet."""
+        """Takes the length of a nap; returns whether the GIL is held, None if not known yet."""
         self._nap_s += took_s
         self._late_s += took_s - NAP_S
         return None if self._nap_s < PROBE_S else self._late_s > HELD * self._nap_s
 
 
 def usual(owns: Iterable[float]) -> float:
-    """What the consumer does between two elements, without what happens once: a lower quartile."""
+    """The consumer's usual time between two elements: the lower quartile, without one-off work."""
     times = sorted(owns)
     return times[(len(times) - 1) // 4] if times else 0.0
 
 
 def most_own(owns: Iterable[float]) -> float:
-    """From here on a time is left out: nobody's step takes that much longer than the others."""
+    """The longest time that counts: beyond it, the consumer did more than a step."""
     return 4 * usual(owns) + LONG_OWN_S

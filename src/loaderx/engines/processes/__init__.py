@@ -1,9 +1,9 @@
 """Worker processes, for Python that holds the GIL.
 
 `session` starts a pool of workers for a loader, `pool` gives them jobs and replaces those that die,
-`worker_processes` starts and ends the processes.  `protocol` is how consumer and workers talk,
-`pickling` how the work gets to them, `slots` how elements come back without being copied,
-`exceptions` how errors do.  `worker` is what runs in a worker.
+`worker_processes` starts and ends the processes.  `protocol` defines how consumer and workers talk,
+`pickling` how the work reaches them, `slots` how elements come back without being copied,
+`exceptions` how errors come back.  `worker` is the code of a worker.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Processes(Frozen):
     Args:
         num_workers: processes; by default one per core.
         prefetch: finished elements to keep ready; by default as many as workers, at least 2.
-        timeout_s: a step that takes longer is reported, with the stack of its worker. None: never.
+        timeout_s: report a step that takes longer, with the stack of its worker. None: never.
         replace_stuck: also replace that worker, and make the step again.
-        init: called in each worker once, as ``init(index, count)``, before anything else of the
-            user's gets there: to keep a library off the accelerator, to set its threads or seeds.
+        init: called once in each worker, as ``init(index, count)``, before any other user code: to
+            keep a library off the accelerator, or to set its threads or seeds.
     """
 
     num_workers: int | None = None

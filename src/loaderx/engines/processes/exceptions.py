@@ -1,9 +1,9 @@
 """Exceptions that cross from a worker to the consumer.
 
-The type comes along where it can be pickled, the message and the traceback always.  The traceback
-is made by the consumer (`remote_frames`), who knows the source of what was typed into a notebook.
-It has the user's frames; `shows_all_frames` adds the others.  A note, which Python prints below the
-exception, names the worker.
+The message and the traceback always arrive, the type if it can be pickled.  The consumer builds the
+traceback (`remote_frames`), since it has the source of notebook cells.  It shows the user's frames;
+`shows_all_frames` adds the others.  A note, which Python prints below the exception, names the
+worker.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from loaderx.errors import (
 )
 
 Packed: TypeAlias = tuple[bytes | None, str, list[RemoteFrame]]
-"""An exception: pickled if it can be, as text, and its frames."""
+"""An exception: its pickle (if possible), its text, and its frames."""
 
 
 def pack(error: BaseException, most_bytes: int | None = None) -> bytes:
-    """An exception and what it was raised from; the text alone if that would be too many bytes."""
+    """An exception and its causes; only the text if the rest would take too many bytes."""
     packed = dumps(_chain(error))
     if most_bytes is None or len(packed) <= most_bytes:
         return packed
@@ -56,7 +56,7 @@ def _shown_traceback(error: BaseException, *, is_cause: bool) -> TracebackType |
         return error.__traceback__
     shown = below_own_frames(error.__traceback__)
     if shown is None and not is_cause and not isinstance(error, LoaderxError):
-        return error.__traceback__  # nobody's function failed: this is a fault of ours
+        return error.__traceback__  # no user's function failed: this is a bug in loaderx
     return shown
 
 
@@ -64,14 +64,14 @@ def unpack(packed: bytes, worker: str, step: int | None) -> BaseException:
     """The exception, to be raised in the consumer."""
     try:
         return _unpack(packed, worker)
-    except Exception as error:  # exceptions can be as odd as they like
+    except Exception as error:  # unpickling runs arbitrary code
         said = f"a function failed in {worker}, and its exception cannot be shown here: "
         said += one_line(error)
         return RecordError(said, step=step)
 
 
 def text_of(packed: bytes) -> str:
-    """What an exception says, on one line."""
+    """The message of a packed exception, on one line."""
     said: str = pickle.loads(packed)[0][1]
     return " ".join(said.split())
 
@@ -102,15 +102,15 @@ def _unpack(packed: bytes, worker: str) -> BaseException:
 
 
 def shown_stacks(text: str) -> str:
-    """What `faulthandler` says of a worker's threads, from the user's frames on."""
+    """The stacks that `faulthandler` printed for a worker, without loaderx's outer frames."""
     if shows_all_frames():
         return text
     stacks = [_without_own_frames(stack.splitlines()) for stack in text.split("\n\n")]
-    return "\n\n".join(filter(None, stacks)) or text  # no user's frame: this is a fault of ours
+    return "\n\n".join(filter(None, stacks)) or text  # no user's frame: a bug in loaderx
 
 
 def _without_own_frames(lines: list[str]) -> str:
-    """The most recent call stands first, so loaderx's own are last; empty if all are."""
+    """A stack without loaderx's frames at its (outer) end; empty if no frame is left."""
     if any(_WATCH.search(line) and _is_own(line) for line in lines):
         return ""
     while lines and _is_own(lines[-1]):
@@ -120,7 +120,7 @@ def _without_own_frames(lines: list[str]) -> str:
 
 _WATCH = re.compile(
     r" in _exit_with_consumer$"
-)  # the thread that looks whether the consumer is there
+)  # the thread that checks whether the consumer is alive
 _FILE = re.compile(r'^  File "(.*)", line \d+ in ')
 
 
@@ -148,6 +148,6 @@ def _rebuilt(pickled: bytes | None, said: str) -> BaseException:
             error: Any = pickle.loads(pickled)
             if isinstance(error, BaseException):
                 return error
-        except Exception:  # it can be pickled, but not here
+        except Exception:  # it can be pickled, but not unpickled here
             pass
     return LoaderxError(said)

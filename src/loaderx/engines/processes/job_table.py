@@ -1,8 +1,8 @@
 """The jobs of a pool of workers: sent when there is room, reported, and sent again after a death.
 
-A job waits in the consumer's queue until the pipes have room for it and there is a slot to make it
-in; then it is in the pipe, with a worker, and reported.  Its slot is its own until the result is
-taken or nobody wants it any more.
+A job waits in the consumer's queue until the pipes have room for it and a slot is available; then
+it is in the pipe, then with a worker, then reported.  It keeps its slot until its result is taken
+or it is cancelled.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from loaderx.engines.raised_ahead import RaisedAhead
 from loaderx.errors import LoaderxError, one_line
 from loaderx.memory import COUNTS_REFERENCES, Pool
 
-MOST_DEATHS = 3  # of workers with the same task, or while they start
+MOST_DEATHS = 3  # of workers on the same task, or while starting
 LOCK_PATIENCE_S = 5.0
 
 
 class JobTable:
-    """All jobs that are under way.
+    """All jobs under way.
 
-    `add` and `take` take its lock, which nobody holds while waiting.  Whoever calls the others has
-    it.
+    `add` and `take` acquire its lock, which no thread holds while waiting.  Callers of the other
+    methods hold it.
     """
 
     def __init__(
@@ -54,14 +54,14 @@ class JobTable:
         self.lock = threading.Lock()  # of the jobs and the processes
         self.queue: deque[Job] = deque()  # not sent yet
         self.sent: dict[int, Job] = {}  # sent, not reported yet
-        self._under_way = 0  # jobs that were submitted, and whose results were not taken
+        self._under_way = 0  # jobs submitted whose results were not taken yet
         self._numbers = 0
         self._bad_starts = 0
         self._layouts: dict[bytes, ElementLayout] = {}
         self._memory = Pool()
 
     def add(self, job: Job) -> None:
-        """A new job, sent if there is room."""
+        """Adds a job, and sends it if there is room."""
         with self.lock:
             if self.cancelled:
                 self.drop_cancelled()
@@ -72,7 +72,7 @@ class JobTable:
             self.send_queued()
 
     def take(self, job: Job) -> list[Any]:
-        """The leaves in the slot of a job that is done; closes the job.  None of a closed one."""
+        """Closes a finished job and returns the leaves in its slot; none if already closed."""
         leaves: list[Any] = []
         with self.lock:
             if job.is_closed:
@@ -80,7 +80,7 @@ class JobTable:
             layout, slot = job.layout, job.slot
             if layout is not None:
                 assert slot is not None
-                # When there is no slot to go on with, this one is made free at once.
+                # With no slot left, copy the leaves out so that this one is free at once.
                 is_last = self._processes.slots.is_exhausted() and layout.in_slot
                 if is_last or not COUNTS_REFERENCES:
                     leaves = slot.copies(layout, self._memory)
@@ -94,7 +94,7 @@ class JobTable:
     def send_queued(self, *, must: bool = False) -> None:
         """Sends as many jobs as the pipes hold, and as there are slots for.
 
-        If the first ``must`` be sent, it gets a slot of its own.
+        With ``must``, the first job is sent in any case: a slot is added for it if needed.
         """
         while self.queue and len(self.sent) < self._processes.capacity:
             slot = self._processes.slots.take(self._under_way, must=must)
@@ -106,9 +106,9 @@ class JobTable:
             self._write(job)
 
     def send_first(self, job: Job) -> None:
-        """Sends a job that somebody waits for before the others, in a slot of its own if need be.
+        """Sends an awaited job before the others, in an additional slot if needed.
 
-        All slots may hold what the user has, or results that are asked for only after this one.
+        All slots may hold elements that the user holds, or results that are needed only later.
         """
         is_new = job.slot is None and not (job.is_closed or job.is_done or job.is_cancelled)
         if is_new and len(self.sent) < self._processes.capacity:
@@ -122,7 +122,7 @@ class JobTable:
         os.write(self._processes.tasks_in, head + job.words)
 
     def _close(self, job: Job) -> None:
-        """Nobody is going to ask for the result of a job, or somebody has got it."""
+        """Closes a job: its result was taken, or will never be asked for."""
         job.is_closed = True
         self._under_way -= 1
         slot, job.slot = job.slot, None
@@ -130,7 +130,7 @@ class JobTable:
             self._processes.slots.put_back(slot)
 
     def drop_cancelled(self) -> None:
-        """Jobs that nobody wants any more are not begun, and give their slots back."""
+        """Drops cancelled jobs and frees their slots, except for jobs that a worker has started."""
         is_sent = False
         while self.cancelled:
             job = self.cancelled.popleft()
@@ -146,7 +146,7 @@ class JobTable:
             self._recall_cancelled()
 
     def _recall_cancelled(self) -> None:
-        """Takes jobs that no worker has begun out of the pipe.  Those under way are left to end."""
+        """Takes cancelled jobs out of the pipe.  Those already with a worker run to their end."""
         with self._claims_locked():
             for job in self._read_tasks():
                 if job.is_cancelled:
@@ -156,7 +156,7 @@ class JobTable:
                     self._write(job)
 
     def note(self, report: Report) -> None:
-        """Deals with what a worker has reported."""
+        """Handles a worker's report."""
         worker = self._processes.workers[report.worker]
         self._bad_starts = 0
         if report.kind == protocol.READY:
@@ -203,7 +203,7 @@ class JobTable:
         try:
             if tail:
                 described, others, job.measured, warning = pickle.loads(tail)
-                if warning and warning not in self._worker_warnings:  # each worker finds it
+                if warning and warning not in self._worker_warnings:  # every worker reports it
                     self._worker_warnings.add(warning)
                     self._warnings.append(warning)
                 if described:
@@ -221,7 +221,7 @@ class JobTable:
             )
 
     def _layout_of(self, described: bytes) -> ElementLayout:
-        """One object for all workers: a slot keeps its arrays for the layout that it had last."""
+        """One object per layout, whichever worker describes it: slots cache arrays by layout."""
         layout: ElementLayout | None = self._layouts.get(described)
         if layout is None:
             if len(self._layouts) >= MOST_LAYOUTS:  # ragged data: none comes twice
@@ -230,12 +230,12 @@ class JobTable:
         return layout
 
     def replace(self, worker: WorkerProcess) -> None:
-        """A worker has died: another takes its place, and what it held is made again."""
+        """Replaces a worker that died, and sends the job that it held again."""
         assert worker.process is not None
         how = exit_reason(worker.process.wait())
         has_started, claims = worker.is_ready, self._processes.claims
         with self._claims_locked():
-            # Reports are read under the lock: whoever has taken another task since has reported.
+            # Reports are read under the lock: a worker that took another task since has reported.
             for report in protocol.read_reports(self._processes.reports_out):
                 self.note(report)
             held, _ = claims.claimed(worker.number)
@@ -263,7 +263,7 @@ class JobTable:
                 f"worker {worker.number} died ({how}) and has been replaced: the stream stays the "
                 "same."
             )
-        elif not (culprit.is_done or culprit.is_closed):  # else it is told in another way
+        elif not (culprit.is_done or culprit.is_closed):  # else it is reported elsewhere
             self._warnings.append(
                 f"worker {worker.number} died ({how}) while it made "
                 f"{self._names.name(culprit.task)}. It has been replaced, and the "
@@ -284,7 +284,7 @@ class JobTable:
             self._write(job)
 
     def _read_tasks(self) -> list[Job]:
-        """Takes all tasks out of the pipe.  Only under the lock of the claims."""
+        """Takes all tasks out of the pipe.  The caller holds the claim lock."""
         found: list[Job] = []
         while True:
             try:
@@ -295,7 +295,7 @@ class JobTable:
 
     @contextlib.contextmanager
     def _claims_locked(self) -> Iterator[None]:
-        """No worker takes a task meanwhile."""
+        """Keeps workers from taking tasks."""
         claims = self._processes.claims
         if not claims.try_lock(LOCK_PATIENCE_S):
             raise LoaderxError(

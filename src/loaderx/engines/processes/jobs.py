@@ -12,7 +12,7 @@ from loaderx.engines.processes.slots import ElementLayout, Slot
 
 
 class Job:
-    """A task, the slot in which it is made, and what came of it."""
+    """A task, the slot in which it is made, and its result."""
 
     __slots__ = (
         "deaths", "error", "fate", "is_cancelled", "is_closed", "is_done", "layout", "measured",
@@ -20,16 +20,16 @@ class Job:
     )  # fmt: skip
 
     def __init__(self, task: Task) -> None:
-        self.number = 0  # none before it is submitted to a pool
+        self.number = 0  # 0 until it is submitted to a pool
         self.task = task
         self.words = pack_words(task)  # its numbers as they are sent
         self.slot: Slot | None = None  # from when it is sent until it is closed
         self.sent_at = 0.0
-        self.is_done = False  # has it an element or an error, or killed too many workers?
+        self.is_done = False  # it has an element or an error, or killed too many workers
         self.is_cancelled = False
-        self.is_closed = False  # its result was taken, or will never be
-        self.wake = threading.Lock()  # closed by whoever waits for this job, and does not poll
-        self.deaths = 0  # of workers that made it
+        self.is_closed = False  # its result was taken, or never will be
+        self.wake = threading.Lock()  # acquired by a thread that waits for this job without polling
+        self.deaths = 0  # of workers while making it
         self.fate = ""  # how the first of them died
         self.warned_s = 0.0
         self.layout: ElementLayout | None = None
@@ -38,9 +38,9 @@ class Job:
         self.error: BaseException | None = None
 
     def wake_up(self) -> None:
-        """Wakes who waits for it.  Any code may call this."""
+        """Wakes the thread that waits for it.  Safe to call from anywhere."""
         if self.wake.locked():
-            with contextlib.suppress(RuntimeError):  # somebody else was faster
+            with contextlib.suppress(RuntimeError):  # another thread was faster
                 self.wake.release()
 
 
@@ -50,7 +50,7 @@ def step_of(task: Task) -> int | None:
 
 
 class TaskNames:
-    """What messages call a task."""
+    """Names of tasks in messages."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -64,7 +64,7 @@ class TaskNames:
         return f"step {task[0]}" if self.noun(task) == "step" else self.full_name(task)
 
     def full_name(self, task: Task) -> str:
-        """The same, and which records it is made of."""
+        """The same, with the records that it is made of."""
         noun = self.noun(task)
         return f"{f'step {task[0]}' if noun == 'step' else f'a {noun}'} ({self.records(task)})"
 

@@ -1,4 +1,4 @@
-"""Arrays on mapped files, on their way to a worker: by path and place, not by their data.
+"""Sends arrays on mapped files to workers by path and offset, not by their data.
 
 The worker maps the file again, if it is still the same (`sources/mapping.py`).
 """
@@ -19,7 +19,7 @@ class ByteRange:
     """Memory from an array's lowest byte to its highest, without a copy."""
 
     def __init__(self, array: Array, low: int, length: int) -> None:
-        self._array = array  # it owns the memory
+        self._array = array  # keeps the memory alive
         self.__array_interface__ = {
             "data": (low, not array.flags.writeable),
             "shape": (length,),
@@ -39,7 +39,7 @@ def build_array(
 
 
 def reduce_mapped(array: Array, base: Any) -> Any:
-    """An array on a mapped file: its path and place.  None if the path shows another file now."""
+    """An array on a mapped file by path and offset; None if the path names another file now."""
     path = os.path.abspath(base.filename)
     address, low, high = bounds(array)
     start = _offset_in_file(base, low)
@@ -53,12 +53,12 @@ def reduce_mapped(array: Array, base: Any) -> Any:
 
 
 def _offset_in_file(base: Any, address: int) -> int:
-    """Where in its file an address of a mapped array lies."""
+    """The file offset of an address in a mapped array."""
     return int(base.offset) + address - int(np.asarray(base).ctypes.data)
 
 
 def check_length(base: Any, array: Array) -> None:
-    """What a file no longer has kills whoever looks at it (SIGBUS)."""
+    """Raises if the file has shrunk: reading past its end would kill the process (SIGBUS)."""
     known, _ = remembered(base)
     size = _size_now(base, known)
     if size is not None and size < _offset_in_file(base, bounds(array)[2]):
@@ -67,9 +67,9 @@ def check_length(base: Any, array: Array) -> None:
 
 
 def _size_now(base: Any, known: Identity | None) -> int | None:
-    """The bytes of a mapped file; None if that is not known."""
+    """The size of a mapped file; None if not known."""
     try:
-        size: int = base.base.size()  # of the file itself, whatever its path shows now
+        size: int = base.base.size()  # of the file itself, whatever its path names now
         return size
     except (OSError, ValueError):  # the map has no descriptor
         now = Identity.at(base.filename)
@@ -77,11 +77,11 @@ def _size_now(base: Any, known: Identity | None) -> int | None:
 
 
 def _checked_identity(base: Any, path: str, start: int, byte_range: ByteRange) -> Identity | None:
-    """The identity by which workers check the file; None if the path shows another file now."""
+    """The identity by which workers check the file; None if the path names another file now."""
     known, is_exact = remembered(base)
     now = Identity.at(path)
     if known is not None and known.is_same_file(now):
-        # Who writes through a map of their own sees it everywhere: the pages are the same ones.
+        # A write through a writable map is seen by all: they share the pages.
         change = known.change(now) if base.mode == "r" else None
         if change:
             raise changed(path, change)
@@ -103,9 +103,9 @@ def bounds(array: Array) -> tuple[int, int, int]:
 
 
 def _has_same_bytes(path: str, start: int, seen: Array) -> bool:
-    """Does the file say what the array says, at both ends and at places in between?
+    """True if file and array agree at both ends and at places in between.
 
-    That is all that can be known of a file that was mapped before loaderx saw it.
+    Nothing better can be checked for a file that was mapped before loaderx saw it.
     """
     length = len(seen)
     try:
@@ -134,7 +134,7 @@ def _open_mapped(
 ) -> Array:
     with open_regular(path, "r+b" if writable else "rb") as file:
         now = Identity.of(file)
-        # What others may write to keeps its place, and is as long as it must be.
+        # A file that others may write to must be the same file, and long enough.
         if is_frozen or not identity.is_same_file(now) or now.size < start + length:
             change = identity.change(now)
             if change:

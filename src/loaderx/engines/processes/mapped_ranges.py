@@ -1,13 +1,12 @@
-"""Parts of a shared file in the memory of a process, in large pages where the system has them.
+"""Maps parts of a shared file into memory, in large pages where the system has them.
 
-Copying 8 MB from small pages (4 KB) to small pages takes up to twice as long as from large ones
-(2 MB) to large ones: each page needs an entry in a table, of which the processor keeps a few.
-Linux gives small pages to shared memory, unless an administrator has said otherwise, but puts them
-together where a program asks for it (`MADV_COLLAPSE`, since Linux 6.1).  For that, the address and
-the place in the file must be equally far into a large page.  The system chooses the address, so the
-mapping begins at a place in the file that suits it, a little before the part that is wanted.
+Copying 8 MB between small pages (4 KB) takes up to twice as long as between large ones (2 MB): each
+page needs an entry in a table, of which the processor caches few.  By default Linux gives shared
+memory small pages, but merges them on request (`MADV_COLLAPSE`, since Linux 6.1).  For that, the
+address and the file offset must be equally far into a large page.  The system chooses the address,
+so the mapping begins at a matching file offset, a little before the part that is wanted.
 
-Where the system refuses, pages stay small and everything works as before.
+If the system refuses, pages stay small and everything works as before.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from loaderx.engines.processes.protocol import map_file
 from loaderx.tree import Array
 
 LARGE_PAGE = 1 << 21
-"""Bytes of a large page.  A file has so many more before and after a part that can have them."""
+"""Bytes of a large page.  A file needs this many extra before and after each mapped part."""
 TRIES = 3  # another thread may take the address meanwhile
 _COLLAPSE = 25  # MADV_COLLAPSE, which Python does not name
 _HAS_LARGE_PAGES = sys.platform == "linux"
-# The system may have to move other memory out of the way, or a virtual machine to get it from its
-# host, which can take seconds for 1 GB.
+# The system may have to move other memory, or a virtual machine to get memory from its host, which
+# can take seconds for 1 GB.
 _PATIENCE_S = 0.5
-_BYTES_PER_S = 2e9  # time that it may take in addition
+_BYTES_PER_S = 2e9  # additional time allowed
 PIECE = 1 << 25
 
 
@@ -59,9 +58,9 @@ class MappedRange:
         return memoryview(self._map)[first : first + length]
 
     def use_large_pages(self, start: int, nbytes: int) -> None:
-        """Puts the small pages of some bytes together; those at the end may not fill a large one.
+        """Merges the small pages of a range into large ones, but for an incomplete one at the end.
 
-        ``start`` is a multiple of a large page.  Something in each of them must have been written.
+        ``start`` is a multiple of a large page.  Each page must have been written to.
         """
         stop = start + nbytes // LARGE_PAGE * LARGE_PAGE
         while start < stop and self._patience_s > 0 and _HAS_LARGE_PAGES:
@@ -87,7 +86,7 @@ class MappedRange:
 def _map_suitably(
     descriptor: int, start: int, size: int, how: dict[str, int]
 ) -> tuple[mmap.mmap, int]:
-    """A mapping that can have large pages, and where in it the range begins."""
+    """A mapping that can have large pages, and the offset of the range in it."""
     if size >= LARGE_PAGE and _HAS_LARGE_PAGES:
         inside = 0
         for _ in range(TRIES):

@@ -1,13 +1,12 @@
-"""The work of a loader, sent to its workers once.
+"""Sends the work of a loader to its workers, once.
 
-Everything is pickled by value where a worker could not import it (functions of a script, of a
-notebook, lambdas).  Large arrays stay out of the pickle: they lie in a shared file that all workers
-map, so the data is there once however many workers there are.  Arrays that are mapped from a file
-already are mapped again from that file, if it is still the same (`sources/mapping.py`); h5py
-datasets are opened again.
+What a worker could not import (functions of a script or notebook, lambdas) is pickled by value.
+Large arrays stay out of the pickle: they lie in a shared file that all workers map, so the data
+exists once for any number of workers.  Arrays that are mapped from a file are mapped again from it,
+if it is still the same (`sources/mapping.py`); h5py datasets are opened again.
 
-An array that was read-only is so in the workers; one that could be written can be written there
-too, and then the pages that were written are the worker's own.
+Read-only arrays stay read-only in the workers.  A writable array is writable there too; a worker
+that writes gets its own copy of the pages that it writes to.
 """
 
 from __future__ import annotations
@@ -51,16 +50,16 @@ from loaderx.tree import Array
 SHARED_BYTES = 1 << 14  # bytes from which an array is shared
 # Lengths of the boot record, the pickled `init`, the pickled work and the table of buffers.
 _HEAD = struct.Struct("<QQQQ")
-_BUFFER = struct.Struct("<QQQ")  # start, length, may it be written?
+_BUFFER = struct.Struct("<QQQ")  # start, length, whether it is writable
 _PAGE = mmap.ALLOCATIONGRANULARITY
 _WRITE_BYTES = 1 << 28
 _CachedFunction: Any = type(functools.cache(len))
 
 _BufferPlaces: TypeAlias = list[tuple[int, int, bool]]
-"""Where each buffer begins in the shared file, its length, and whether it may be written."""
+"""Where each buffer begins in the shared file, its length, and whether it is writable."""
 
 Init: TypeAlias = Callable[[int, int], object]
-"""A function of the user's, called in each worker with its number and how many there are."""
+"""A user's function, called in each worker with its number and the number of workers."""
 
 
 class PicklingError(LoaderxError, TypeError):
@@ -68,11 +67,11 @@ class PicklingError(LoaderxError, TypeError):
 
 
 class ResetAttribute(NamedTuple):
-    """An attribute that was sent as it was before the first use of its object."""
+    """An attribute that was sent with its value from before the first use of its object."""
 
     owner: str
     name: str
-    kind: str  # of what it is set to; empty: to nothing
+    kind: str  # type of the value that it is set to; empty: unset
     text: str
 
 
@@ -128,15 +127,15 @@ class SharedPayload:
         try:
             shared = MappedRange(self.descriptor, first, nbytes)
         except LoaderxError:
-            return  # no address space is left here; workers have their own
+            return  # no address space left here; workers have their own
         for place, size in large:
             for page in range(place, place + size, LARGE_PAGE):
-                os.pwrite(self.descriptor, b"\0", page)  # one that is empty is refused
+                os.pwrite(self.descriptor, b"\0", page)  # the system refuses empty pages
             shared.use_large_pages(place - first, size)
 
 
 def load_init(descriptor: int) -> Init | None:
-    """The function to be called in a worker before it loads the work."""
+    """The function to call in a worker before it loads the work."""
     boot, length, _, _ = _HEAD.unpack(os.pread(descriptor, _HEAD.size, 0))
     if not length:
         return None
@@ -145,7 +144,7 @@ def load_init(descriptor: int) -> Init | None:
 
 
 def load_work(descriptor: int) -> Any:
-    """The work, in a worker."""
+    """Loads the work in a worker."""
     boot, init, pickled, table = _HEAD.unpack(os.pread(descriptor, _HEAD.size, 0))
     start = _HEAD.size + boot + init
     end = start + pickled + table
@@ -167,7 +166,7 @@ def _map_buffers(descriptor: int, first: int, places: _BufferPlaces) -> list[mem
 
 
 def dumps(value: Any) -> bytes:
-    """A pickle of anything that can be pickled; classes of a script included."""
+    """Pickles anything that can be pickled, including classes of a script."""
     pickled: bytes = cloudpickle.dumps(value, protocol=5)
     return pickled
 
@@ -219,7 +218,7 @@ def _error_for(work: Work, given: Sequence[AttributesBeforeUse], error: Exceptio
 
 
 def _given(work: Work) -> list[AttributesBeforeUse]:
-    """How the user's objects were before their first use."""
+    """The attributes of the user's objects from before their first use."""
     found = (
         getattr(holder, "given", None)
         for _, part in work.parts()
@@ -260,7 +259,7 @@ def _can_be_pickled(value: Any, given: Sequence[AttributesBeforeUse] = ()) -> bo
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     replaced: list[str]
-    """Paths of mapped files that show other files by now."""
+    """Paths of mapped files that name other files by now."""
     given: Sequence[AttributesBeforeUse] = ()
     reset_attributes: list[ResetAttribute]
 
@@ -286,7 +285,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return super().reducer_override(value)
 
     def _reduce_array(self, array: Array) -> Any:
-        """None for what NumPy does as we want."""
+        """None if NumPy's own pickling does."""
         base = None if array.base is None else mapped_base(array)
         if base is not None:
             check_length(base, array)
@@ -310,14 +309,14 @@ def _reset_attributes(value: Any, state: dict[str, Any]) -> Iterator[ResetAttrib
 
 
 def _reduce_with_state(value: Any, state: dict[str, Any]) -> Any:
-    """An object as pickle would reduce it, with other attributes."""
+    """Reduces an object as pickle would, with other attributes."""
     make, arguments, found, *items = value.__reduce_ex__(5)
     slots = found[1] if isinstance(found, tuple) else None
     return make, arguments, state if slots is None else (state, slots), *items
 
 
 def _is_importable(function: Any) -> bool:
-    """Does a worker find the same function by its name?  Not in a script, nor inside another."""
+    """True if a worker can import it by name: not from a script, nor inside another function."""
     if function.__module__ == "__main__":
         return False
     found: Any = sys.modules.get(function.__module__)
@@ -327,7 +326,7 @@ def _is_importable(function: Any) -> bool:
 
 
 def _reduce_cached(function: Any) -> Any:
-    """A function of `functools.lru_cache`; its cache begins empty."""
+    """Reduces a function of `functools.lru_cache`; the copy's cache is empty."""
     copied = (*functools.WRAPPER_ASSIGNMENTS, "__wrapped__")
     added = {name: held for name, held in vars(function).items() if name not in copied}
     parameters = function.cache_parameters()
@@ -340,7 +339,7 @@ def _cached(function: Any, parameters: dict[str, Any]) -> Any:
 
 def _cached_property(function: Any, name: str | None) -> Any:
     made = functools.cached_property(function)
-    made.attrname = name  # as the class has it: it is not told again
+    made.attrname = name  # `__set_name__` is not called again
     return made
 
 
@@ -349,7 +348,7 @@ def _is_flat_bytes(array: Array) -> bool:
 
 
 def _reduce_array(array: Array) -> Any:
-    """Any array as a range of bytes: whatever its dtype, also with gaps or overlapping rows."""
+    """Reduces any array to a range of bytes, whatever its dtype, gaps or overlapping rows."""
     address, low, high = bounds(array)
     if high - low > 2 * array.nbytes:  # mostly gaps
         _check_memory(array.nbytes, 1.0)
@@ -367,7 +366,7 @@ def _open_h5py(path: str, name: str) -> Any:
 
 
 def _without_duplicates(buffers: list[pickle.PickleBuffer]) -> tuple[list[memoryview], list[int]]:
-    """The buffers without duplicates, and for each buffer which of them it is."""
+    """The distinct buffers, and for each buffer its index among them."""
     raws: list[memoryview] = []
     order: list[int] = []
     seen: dict[tuple[int, int, bool], int] = {}
@@ -392,7 +391,7 @@ def _round_up(place: int, step: int) -> int:
 
 
 def _check_memory(needed: int, free_share: float) -> None:
-    """Sharing data takes one more copy of it: better told now than by the kernel later."""
+    """Raises if the shared copy of the data does not fit, before the kernel kills the process."""
     free = free_memory()
     if free is not None and needed > free * free_share:
         raise PicklingError(

@@ -1,18 +1,18 @@
-"""Worker processes that make the tasks of a loader, for any number of threads.
+"""Worker processes that do the tasks of a loader, for any number of threads.
 
-Nothing here runs by itself: there is no thread.  Tasks lie ready in a pipe, so the workers go on
-while the consumer trains, and everything that has to be noticed is noticed when a consumer submits
-a task or waits for a result.
+The pool has no thread of its own.  Tasks lie ready in a pipe, so the workers keep going while the
+consumer trains; reports and deaths are noticed when a consumer submits a task or waits for a
+result.
 
-Several threads may use a pool.  Its state has a lock, that of the `JobTable`, which nobody holds
-while waiting.  One of the threads that wait polls the pipes, for all of them; the others wait to be
-woken, either because their job is done or because it is their turn to poll.
+Several threads may use a pool.  The lock of the `JobTable` guards its state; no thread holds it
+while waiting.  One of the waiting threads polls the pipes for all of them; the others sleep until
+their job is done or it is their turn to poll.
 
-Whoever wants to stop something in the middle of this (a signal handler, a finaliser, another
-thread) only sets flags, which whoever is inside sees: `cancel`, and `is_closing`.  An exception
-that breaks into pool code, such as Ctrl-C, may leave it half done, so it ends the pool: the last
-thread that leaves releases the processes, and the session starts other ones.  The other threads go
-on with those (`PoolBrokenError`): they have nothing to do with the exception.
+A signal handler, a finaliser or another thread that wants to stop this only sets flags, which the
+threads inside check: `cancel` and `is_closing`.  An exception that interrupts pool code, such as
+Ctrl-C, may leave it half done, so it ends the pool: the last thread that leaves releases the
+processes, and the session starts new ones.  The other threads continue with those
+(`PoolBrokenError`), since the exception does not concern them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from loaderx.engines.processes.worker_processes import WorkerProcesses
 from loaderx.engines.signals import SignalsDeferred
 from loaderx.errors import RecordError, warn_user
 
-CHECK_S = 0.25  # how often whoever waits looks after the workers, and whether it was cancelled
+CHECK_S = 0.25  # how often a waiting thread checks the workers, and whether it was cancelled
 GRACE_S = 0.5  # for a worker to end by itself
 CLOSE_PATIENCE_S = 10.0  # how long closing waits for consumers in other threads
 
@@ -67,17 +67,17 @@ class WorkerPool:
     ) -> None:
         self.owner = os.getpid()
         self.is_closing = False
-        self._is_broken = False  # was it an exception that ended it, rather than `close`?
+        self._is_broken = False  # ended by an exception rather than by `close`
         self._grace_s = 0.0
-        self.failure: Exception | None = None  # that `done` met, for `result` to raise
-        self.warnings: deque[str] = deque()  # to be given outside of pool code
+        self.failure: Exception | None = None  # found by `done`, raised by `result`
+        self.warnings: deque[str] = deque()  # to be issued outside of pool code
         self._names = TaskNames(work)
         self._inside: set[int] = set()  # threads that are in pool code
-        self._polling = threading.Lock()  # whoever has it polls, and looks after the workers
+        self._polling = threading.Lock()  # its holder polls, and checks the workers
         self.awaited: dict[int, Job] = {}  # by the thread that waits for it
         self._checked = time.monotonic()
         self._check_s = CHECK_S if timeout_s is None else min(CHECK_S, timeout_s / 4)
-        with SignalsDeferred():  # whatever is made here must be known to who gives it back
+        with SignalsDeferred():  # no signal between acquiring resources and `finalize`
             self._processes = processes = WorkerProcesses(payload, workers, window)
             # Dropping a pool ends its workers.  At exit `_release_all` does that.
             weakref.finalize(self, processes.release).atexit = False
@@ -94,30 +94,30 @@ class WorkerPool:
                 raise
 
     def is_usable(self, workers: int = 0) -> bool:
-        """Have so many workers been started?
+        """True if that many workers have been started.
 
-        False in a fork of the process that started them, and after the end.
+        False in a fork of the process that started them, and after the pool has ended.
         """
         return self._started >= workers and not self.is_closing and self.owner == os.getpid()
 
     @property
     def is_entered(self) -> bool:
-        """Is this thread in pool code, and only interrupted?"""
+        """True if this thread is in pool code, interrupted by a handler or finaliser."""
         return get_ident() in self._inside
 
     @property
     def is_released(self) -> bool:
-        """Have all processes ended?"""
+        """True if all processes have ended."""
         return self._processes.are_released
 
     def enter(self, action: Callable[..., T], *arguments: object) -> T:
-        """Runs pool code.  If an exception breaks it off, the pool is not used again."""
+        """Runs pool code.  If an exception interrupts it, the pool is not used again."""
         if self.owner != os.getpid():
             raise forked_error("worker processes")
         thread = get_ident()
         if thread in self._inside:
             raise reentered_error()
-        # The next lines stay in one function: Ctrl-C may come wherever a function begins.
+        # The next lines stay in one function: Ctrl-C may strike at the start of any function.
         try:
             self._inside.add(thread)
             if self.is_closing:
@@ -133,21 +133,21 @@ class WorkerPool:
                 self._leave()
 
     def _leave(self) -> None:
-        """The pool is at its end: the last that leaves releases the processes."""
+        """Leaves an ended pool; the last thread to leave releases the processes."""
         self._wake_all()
         if not self._inside:
             self._processes.release(self._grace_s)
 
     def close(self, grace_s: float = GRACE_S) -> None:
-        """Ends the workers.  One that is in the middle of a task gets a moment, then is killed.
+        """Ends the workers.  One in the middle of a task gets a moment, then it is killed.
 
-        A thread that is in pool code leaves it soon, and ends them then.
+        If a thread is in pool code, it leaves soon, and ends them then.
         """
-        self._is_broken = False  # whoever has a job here is not to go on elsewhere
+        self._is_broken = False  # threads with a job here must not continue in another pool
         self.release(grace_s)
 
     def release(self, grace_s: float = 0.0) -> None:
-        """The same for a pool that another one takes the place of."""
+        """The same for a pool that another one replaces."""
         self._grace_s, self.is_closing = grace_s, True
         self._wake_all()
         if self.is_entered or self.owner != os.getpid():
@@ -158,12 +158,12 @@ class WorkerPool:
         if not self._inside:
             self._processes.release(grace_s)
         while not self.is_released and time.monotonic() < until:
-            time.sleep(0.001)  # another thread is at it
+            time.sleep(0.001)  # another thread is releasing them
 
     # Workers.
 
     def start_workers(self, count: int) -> None:
-        """Starts the first so many workers, as far as they have not been started."""
+        """Starts those of the first ``count`` workers that have not been started."""
         if self._started < count:
             self.enter(self._start_locked, count)
 
@@ -177,7 +177,7 @@ class WorkerPool:
             self._started += 1
 
     def are_ready(self, count: int) -> bool:
-        """Have the first so many workers started?  Looks, but does not wait."""
+        """True if the first ``count`` workers have started.  Does not wait."""
         self.enter(self._poll_once)
         return all(worker.is_ready for worker in self._processes.workers[:count])
 
@@ -189,21 +189,21 @@ class WorkerPool:
     # Jobs.
 
     def cancel(self, job: Job) -> None:
-        """For any thread, signal handlers and finalisers: waits for nobody and takes no lock."""
+        """Safe in any thread, signal handler or finaliser: it takes no lock and does not wait."""
         if not (job.is_cancelled or job.is_closed):
             job.is_cancelled = True
             self.jobs.cancelled.append(job)
             job.wake_up()
 
     def done(self, job: Job) -> bool:
-        """Looks whether a job is done, without waiting."""
+        """True if a job is done.  Does not wait."""
         if job.is_done or job.is_cancelled or not self.is_usable():
             return True
         if not self.is_entered:
             try:
                 self.enter(self._poll_once)
             except Exception as error:
-                self.failure = error  # `result` says what is wrong
+                self.failure = error  # `result` raises it
                 return True
         return job.is_done
 
@@ -252,7 +252,7 @@ class WorkerPool:
     # Waiting.
 
     def _wait(self, job: Job) -> None:
-        """Until a job is done, or there is something else to see to."""
+        """Waits until a job is done, or the pool needs attention."""
         thread = get_ident()
         try:
             self.awaited[thread] = job
@@ -266,12 +266,12 @@ class WorkerPool:
                     finally:
                         self._polling.release()
                 else:
-                    # The first time this only closes the lock: the job may be done by now.
+                    # The first time this only acquires the lock: the job may be done by now.
                     job.wake.acquire(timeout=CHECK_S)
         finally:
             self.awaited.pop(thread, None)
             if self.awaited:
-                self._wake_all()  # one of the others polls from here on
+                self._wake_all()  # one of the others takes over polling
 
     def _wake_all(self) -> None:
         for job in list(self.awaited.values()):
@@ -283,10 +283,10 @@ class WorkerPool:
                 self.poll(0.0)
             finally:
                 self._polling.release()
-                self._wake_all()  # somebody may have tried to poll meanwhile
+                self._wake_all()  # another thread may have tried to poll meanwhile
 
     def poll(self, timeout_s: float) -> None:
-        """Waits for something to happen and deals with it.  Only for who has `_polling`."""
+        """Waits for an event and handles it.  The caller holds `_polling`."""
         processes = self._processes
         events = processes.waiting.poll(timeout_s * 1000)
         now = time.monotonic()
@@ -321,11 +321,11 @@ class WorkerPool:
 
 
 class PoolBrokenError(TryAgainError):
-    """An exception in another thread has ended the pool: other workers can do the task."""
+    """An exception in another thread ended the pool; the task can go to new workers."""
 
 
 def reentered_error() -> TryAgainError:
-    """For who asks for a batch while its thread is in the middle of getting one."""
+    """For a handler that asks for a batch while its thread is in the middle of getting one."""
     return TryAgainError(
         "a signal handler or a finaliser asked for a batch of this loader while the thread that it "
         "interrupted was getting one from the same worker processes. Ask for it after the handler "

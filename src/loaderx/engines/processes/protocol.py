@@ -1,15 +1,15 @@
-"""What consumer and workers say to each other.
+"""How consumer and workers communicate.
 
-Two pipes and a shared file.  *Tasks* go through one pipe that all workers read, so whoever is free
-takes the next one; *reports* come back through one pipe that all workers write.  Both are small
-records of fixed size, which the kernel writes in one piece.  All else lies in the shared file: the
-elements in slots, and at its beginning the `ClaimTable`.
+They use two pipes and a shared file.  *Tasks* go through one pipe that all workers read, so a free
+worker takes the next one; *reports* come back through one pipe that all workers write.  Both are
+small records of fixed size, which the kernel writes in one piece.  Everything else lies in the
+shared file: the elements in slots, and at its beginning the `ClaimTable`.
 
 The claim table says which task each worker holds.  A worker takes a task and writes its claim under
-a file lock, which the kernel opens when its owner dies.  So whoever holds the lock knows of each
-task whether it is still in the pipe, with a living worker, or lost; no death falls in between.  The
-lock is on a file of its own: closing any descriptor of a file, as unmapping it may do, opens the
-process's locks on it.
+a file lock, which the kernel releases when its owner dies.  So the holder of the lock knows for
+each task whether it is still in the pipe, with a living worker, or lost; no death falls in between.
+The lock is on a separate file: closing any descriptor of a file, as unmapping it may do, releases
+the process's locks on it.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from loaderx.engines.base import Task
 from loaderx.engines.processes.ulimits import above_standard, explained
 
 _HEAD = struct.Struct("<QII")  # job number, slot number, how many numbers follow
-_WORDS = struct.Struct("<5Q")  # the numbers of the task, and of whose it is where they are shared
+_WORDS = struct.Struct("<5Q")  # the task's numbers, after its loader's if workers are shared
 TASK_BYTES = _HEAD.size + _WORDS.size
 
 LAYOUTS_KEPT = 64
-"""Element layouts that both sides remember: the newest ones."""
+"""How many element layouts both sides remember: the newest ones."""
 
 # Kinds of report.  NOT_STARTED: the worker could not build the work.
 DONE, FAILED, READY, NOT_STARTED = range(4)
-# Flags: bytes lie behind the leaves; a function in the worker holds an array of the slot; it was
-# the user's `init` that failed.
+# Flags: bytes follow the leaves; a function in the worker holds an array of the slot; the user's
+# `init` failed.
 TAIL, KEPT, INIT = 1, 2, 4
 
 _CLAIM = struct.Struct("<QQ")  # job number, when it was taken (ns)
@@ -47,7 +47,7 @@ _ERRORS_AT = 1 << 16
 ERROR_BYTES = (1 << 16) - 8
 SLOTS_AT = 1 << 32
 SLOT_BYTES = 1 << 34
-"""Slots begin 16 GB apart in a sparse file: each can grow, and no byte is used before it is."""
+"""Slots begin 16 GB apart in a sparse file: each can grow, and unused bytes cost nothing."""
 
 
 def slot_start(number: int) -> int:
@@ -64,7 +64,7 @@ def pack_words(task: Task) -> bytes:
 
 
 class TakenTask(NamedTuple):
-    """What a worker has taken to do."""
+    """A task that a worker has taken from the pipe."""
 
     job: int
     slot: int
@@ -82,7 +82,7 @@ def unpack_jobs(data: bytes) -> list[int]:
 
 
 class Report(NamedTuple):
-    """What a worker says about a job; number 0 if it is about the worker itself."""
+    """A worker's report on a job, or with number 0 on the worker itself."""
 
     job: int
     worker: int
@@ -102,7 +102,7 @@ REPORT_BYTES = _REPORT.size
 
 
 def read_reports(descriptor: int) -> list[Report]:
-    """All that the workers have reported."""
+    """All reports that are in the pipe."""
     found: list[Report] = []
     while True:
         try:
@@ -115,7 +115,7 @@ def read_reports(descriptor: int) -> list[Report]:
 
 
 def shared_file(name: str) -> int:
-    """A descriptor of memory without a name, or of a temporary file without one."""
+    """A descriptor of unnamed memory, or of an unnamed temporary file."""
     with above_standard():
         if hasattr(os, "memfd_create"):
             return os.memfd_create(name)
@@ -138,13 +138,13 @@ def pipe_capacity(descriptor: int, size: int) -> int:
     """How many records of a size a pipe holds."""
     if hasattr(fcntl, "F_GETPIPE_SZ"):
         return int(fcntl.fcntl(descriptor, fcntl.F_GETPIPE_SZ)) // size
-    return 4096 // size  # the least that any system gives
+    return 4096 // size  # the smallest capacity of any system
 
 
 class ClaimTable:
-    """Which job each worker holds, and the error of each that could not start.
+    """Which job each worker holds, and the errors of workers that could not start.
 
-    The first pages of the shared file.
+    It occupies the first pages of the shared file.
     """
 
     def __init__(self, descriptor: int, lock: int, workers: int) -> None:
@@ -153,7 +153,7 @@ class ClaimTable:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """No other process takes a task meanwhile."""
+        """Keeps other processes from taking tasks."""
         fcntl.lockf(self._lock, fcntl.LOCK_EX, 1)
         try:
             yield
@@ -161,7 +161,7 @@ class ClaimTable:
             fcntl.lockf(self._lock, fcntl.LOCK_UN, 1)
 
     def try_lock(self, patience_s: float) -> bool:
-        """The same without waiting for ever: a stopped process may hold the lock."""
+        """The same with a time limit: a stopped process may hold the lock."""
         until = time.monotonic() + patience_s
         while True:
             try:
@@ -177,19 +177,19 @@ class ClaimTable:
         fcntl.lockf(self._lock, fcntl.LOCK_UN, 1)
 
     def claim(self, worker: int, job: int) -> None:
-        """Says that a worker holds a job; 0 is none."""
+        """Records that a worker holds a job; 0: none."""
         _CLAIM.pack_into(self._map, worker * _CLAIM.size, job, time.monotonic_ns())
 
     def claimed(self, worker: int) -> tuple[int, float]:
         """The job that a worker took last, and how many seconds ago."""
         claim = _CLAIM.unpack_from(self._map, worker * _CLAIM.size)
         while claim != (again := _CLAIM.unpack_from(self._map, worker * _CLAIM.size)):
-            claim = again  # it was being written
+            claim = again  # read while it was being written
         job, since = claim
         return job, (time.monotonic_ns() - since) / 1e9
 
     def write_error(self, worker: int, data: bytes) -> None:
-        """Leaves the error of a worker that could not start for the consumer."""
+        """Stores the error of a worker that could not start, for the consumer."""
         assert len(data) <= ERROR_BYTES
         start = _ERRORS_AT + worker * (ERROR_BYTES + 8)
         struct.pack_into("<Q", self._map, start, len(data))

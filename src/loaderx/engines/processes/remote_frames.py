@@ -1,9 +1,8 @@
 """A traceback of frames that ran in another process.
 
-Python makes tracebacks of frames.  So each gets a frame of code that has the file, the name and the
-position of the original.  It is the frame of a generator that never ran: so it has no caller, which
-it would keep alive.  What is shown is the source of that file, as for any traceback; the variables
-stayed in the worker.
+A Python traceback needs frames, so each entry gets one whose code has the file, name and position
+of the original.  It is the frame of a generator that never ran, and so has no caller to keep alive.
+The traceback shows the source of that file, as usual; the variables stayed in the worker.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ def _code(frame: RemoteFrame) -> tuple[CodeType, int]:
     end_line = max(line, frame.end_line or line)
     column, end_column = frame.column, frame.end_column
     if column is None or end_column is None:
-        column = end_column = -1  # none is shown
+        column = end_column = -1  # shows none
     tree = ast.parse("def f():\n yield\n raise")
     for node in ast.walk(tree):
         if isinstance(node, (ast.stmt, ast.expr)):

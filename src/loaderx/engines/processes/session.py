@@ -1,4 +1,4 @@
-"""The session of a loader that uses worker processes: one pool, which serves all its iterators."""
+"""The session of a loader with worker processes: one pool that serves all its iterators."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class ProcessesSession(Session):
     """Worker processes, which start with the first task and live until the session is closed.
 
     Args:
-        work: what is to be done for a task.
+        work: makes the element of a task.
         workers: processes.
         prefetch: tasks to keep under way beyond one for each worker.
-        timeout_s: a task that takes longer is reported, with the stack of its worker. None: never.
+        timeout_s: report a task that takes longer, with the stack of its worker. None: never.
         replace_stuck: also replace that worker, and make the task again.
-        free_share: of the free memory, which the data may take to be shared.
-        init: called in each worker with its number and how many there are, before it gets the work.
+        free_share: the share of the free memory that sharing the data may take.
+        init: called in each worker with its number and their count, before it gets the work.
     """
 
     shares_memory = True
@@ -40,7 +40,7 @@ class ProcessesSession(Session):
     ) -> None:
         self.workers = workers
         self.window = workers + prefetch
-        self.start_s = 0.0  # what it took to start a worker
+        self.start_s = 0.0  # CPU time that a worker took to start
         self._work = work
         self._timeout_s = timeout_s
         self._replace_stuck = replace_stuck
@@ -49,7 +49,7 @@ class ProcessesSession(Session):
         self._payload: SharedPayload | None = None
         self._pool: WorkerPool | None = None
         self._closings = 0
-        self._lock = threading.Lock()  # of starting: threads may share a loader
+        self._lock = threading.Lock()  # for starting a pool: threads may share a loader
         self._lock_owner = os.getpid()
         self._starting = 0  # the thread that starts a pool
 
@@ -66,14 +66,14 @@ class ProcessesSession(Session):
             return PendingJob(self, pool, job)
 
     def prepare(self, count: int) -> bool:
-        """Starts the first so many workers if need be, and says whether they have started."""
+        """Starts the first ``count`` workers if needed, and returns whether they have started."""
         pool = self._started(count)
         is_ready = pool.are_ready(count)
         self.start_s = pool.start_s
         return is_ready
 
     def _started(self, count: int) -> WorkerPool:
-        """The pool, with at least so many workers started."""
+        """The pool, with at least ``count`` workers started."""
         pool = self._pool
         if pool is None or not pool.is_usable():
             return self._start(count)
@@ -81,7 +81,7 @@ class ProcessesSession(Session):
         return pool
 
     def _start(self, count: int) -> WorkerPool:
-        if self._lock_owner != os.getpid():  # a fork: the lock may have been held meanwhile
+        if self._lock_owner != os.getpid():  # in a fork: the copied lock may be locked
             self._lock, self._lock_owner, self._starting = threading.Lock(), os.getpid(), 0
         ended = self._pool
         if self._starting == get_ident() or (ended is not None and ended.is_entered):
@@ -93,12 +93,12 @@ class ProcessesSession(Session):
                 pool = self._pool
                 if pool is None or not pool.is_usable():
                     if pool is not None:
-                        pool.release()  # there are never workers of two pools
+                        pool.release()  # two pools never have workers at the same time
                     self._pool = pool = self._new_pool(count)
             finally:
                 self._starting = 0
         self.window = min(self.window, pool.window)
-        if closings != self._closings:  # the session was closed while this pool was started
+        if closings != self._closings:  # the session was closed while this pool started
             pool.close()
             raise closed_error()
         pool.start_workers(count)
@@ -119,7 +119,7 @@ class ProcessesSession(Session):
         )
 
     def drain(self) -> None:
-        """Nothing is submitted any more.  The workers end when the session is dropped."""
+        """Called when nothing is submitted any more.  Workers end when the session is dropped."""
 
     def close(self) -> None:
         self._closings += 1
@@ -127,7 +127,7 @@ class ProcessesSession(Session):
         pool = self._pool
         if pool is not None:
             pool.close()
-            # A pool that could not be waited for is kept: the next one starts only after its end.
+            # A pool that has not ended yet is kept: the next one starts only after its end.
             if self._pool is pool and pool.is_released:
                 self._pool = None
 
@@ -136,12 +136,12 @@ class ProcessesSession(Session):
 
 
 class PendingJob:
-    """A job as who submitted it sees it."""
+    """The consumer's side of a job."""
 
     __slots__ = ("_session", "job", "pool")
 
     def __init__(self, session: ProcessesSession, pool: WorkerPool, job: Job) -> None:
-        self._session = weakref.ref(session)  # its end is not put off by a task
+        self._session = weakref.ref(session)  # a pending task must not keep the session alive
         self.pool, self.job = pool, job
 
     def result(self) -> Element:

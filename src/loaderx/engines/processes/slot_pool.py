@@ -1,9 +1,9 @@
-"""Which slots there are, and which of them a task may use.
+"""Which slots exist, and which of them a task may use.
 
-There are as many slots as tasks are under way, and `HELD_SLOTS` more for elements that the user
-holds.  When the user holds more than that, elements are copied out of their slots.  Slots are added
-when they are needed.  After a burst (many readers, each with tasks ahead) those that are not needed
-any more are emptied: their memory goes back to the system, and their numbers are used again.
+There are as many slots as tasks under way, and `HELD_SLOTS` more for elements that the user holds.
+When the user holds more than that, elements are copied out of their slots.  Slots are added when
+needed.  After a burst (many readers, each with tasks ahead) surplus slots are emptied: their memory
+goes back to the system, and their numbers are used again.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from loaderx.engines.processes.slots import Slot
 from loaderx.engines.processes.ulimits import explained
 from loaderx.memory import COUNTS_REFERENCES
 
-HELD_SLOTS = 4  # for elements that the user holds; when more are held, they are copied out
-PERIOD = 256  # tasks over which the most that were under way at once is remembered
+HELD_SLOTS = 4  # for elements that the user holds; any more are copied out
+PERIOD = 256  # tasks over which the peak of tasks under way is remembered
 
 
 class SlotPool:
-    """The slots of a pool of workers.  Whoever calls it holds the lock of the pool."""
+    """The slots of a pool of workers.  Callers hold the lock of the pool."""
 
     def __init__(self, descriptor: int, window: int, capacity: int) -> None:
         self._descriptor = descriptor
         self._window = window
         self._capacity = capacity
         self._all: list[Slot] = []
-        self._spare: list[Slot] = []  # of no task; the user may hold them.  The warmest is last
+        self._spare: list[Slot] = []  # without a task, maybe held by the user; latest used last
         self._empty: list[Slot] = []  # without memory
-        self.count = 0  # slots that have memory, or may get some
-        self.numbered = 0  # slots that ever were, those that a worker keeps included
+        self.count = 0  # slots in use or spare: not emptied
+        self.numbered = 0  # slots ever numbered, including those that a worker keeps
         self._taken = 0
         self._peak = self._peak_before = 0  # tasks under way at once, at most
         self._limit = window + HELD_SLOTS  # slots that are needed
@@ -44,29 +44,29 @@ class SlotPool:
         return len(self._spare)
 
     def take(self, under_way: int, *, must: bool = False) -> Slot | None:
-        """A slot for a task; None if there is none to be had.
+        """A slot for a task; None if none is free.
 
-        If it ``must`` be, a slot is added: all may be taken by tasks that nobody wants any more.
+        With ``must``, a slot is added if needed: cancelled tasks may hold all of them.
         """
         self._taken += 1
         if under_way > self._peak or self._taken % PERIOD == 0:
             self._note_peak(under_way)
-        for slot in reversed(self._spare):  # the most recently used is warm
-            # This is `is_free`, written out: it is looked up for every task.
+        for slot in reversed(self._spare):  # the most recently used is in the caches
+            # `is_free`, inlined for speed: this runs for every task.
             if getrefcount(slot.root) == slot.idle or not COUNTS_REFERENCES:
                 self._spare.remove(slot)
                 return slot
         if self.count < self._limit:
             return self._added()
-        gc.collect(0)  # JAX may let go of an array only then
+        gc.collect(0)  # JAX may release an array only then
         for slot in [slot for slot in self._spare if slot.is_free][-1:]:
             self._spare.remove(slot)
             return slot
         return self._added() if must else None
 
     def put_back(self, slot: Slot) -> None:
-        """The task of a slot needs it no more; the user may still hold it."""
-        if slot.is_kept:  # it must not be written again: another one takes its place
+        """Takes a slot back from its task; the user may still hold it."""
+        if slot.is_kept:  # it must not be written again
             self._all.remove(slot)
             self.count -= 1
             slot = self._new()
@@ -75,11 +75,11 @@ class SlotPool:
             self._empty_some()
 
     def is_exhausted(self) -> bool:
-        """Is there no slot to go on with, unless one is copied out?"""
+        """True if no slot is free unless an element is copied out."""
         return self.count >= self._limit and not any(slot.is_free for slot in self._spare)
 
     def free_memory(self) -> None:
-        """Returns to the system what nobody holds; what the user holds is the user's."""
+        """Returns the memory of all slots that the user does not hold to the system."""
         for slot in self._all:
             slot.free_memory()
 
@@ -107,7 +107,7 @@ class SlotPool:
         return slot
 
     def _empty_some(self) -> None:
-        """There are more slots than are needed: those that were not used for longest go first."""
+        """Empties surplus slots, the least recently used first."""
         too_many = self.count - self._limit
         for slot in [slot for slot in self._spare if slot.is_free][:too_many]:
             self._spare.remove(slot)

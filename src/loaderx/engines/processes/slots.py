@@ -29,11 +29,11 @@ _MAP_STEP = 1 << 16
 MOST_LAYOUTS = 1024
 
 LeafPlace = tuple[int, tuple[int, ...], np.dtype[Any], tuple[int, ...] | None]
-"""Where a leaf begins in its slot, its shape, its dtype, and its strides unless in C order."""
+"""Where a leaf begins in its slot, its shape, its dtype, and its strides if not in C order."""
 
 
 class ElementLayout(Frozen):
-    """An element without its data.  A leaf without a place comes pickled."""
+    """An element without its data.  A leaf without a place is sent pickled."""
 
     structure: Structure
     places: tuple[LeafPlace | None, ...]
@@ -72,7 +72,7 @@ class Slot:
     def __init__(self, descriptor: int, number: int) -> None:
         self._descriptor = descriptor
         self.number = number
-        self.is_kept = False  # a function in a worker holds an array of it
+        self.is_kept = False  # a function in a worker holds one of its arrays
         self._unmap()
 
     def _unmap(self) -> None:
@@ -80,7 +80,7 @@ class Slot:
         self._layout: ElementLayout | None = None
         self._views: list[Array | None] = []
         self.root: Array = np.empty(0, np.uint8)  # the bytes that are mapped
-        self.idle = getrefcount(self.root)  # of a free slot
+        self.idle = getrefcount(self.root)  # reference count of a free slot
 
     @property
     def is_free(self) -> bool:
@@ -94,7 +94,7 @@ class Slot:
         return self._range.read(start, length)
 
     def leaves(self, layout: ElementLayout) -> list[Array | None]:
-        """The leaves that lie in the slot; whoever holds one holds the slot."""
+        """The leaves in the slot; holding one holds the slot."""
         if layout is not self._layout:
             self._arrange(layout)
         return [None if view is None else view.view() for view in self._views]
@@ -104,7 +104,7 @@ class Slot:
         self.map_at_least(layout.nbytes)
         block: Any
         (block,) = pool.lend(Layout.of(((layout.nbytes,), np.dtype(np.uint8))))
-        block[...] = self.root[: layout.nbytes]  # as one piece: leaves may share memory
+        block[...] = self.root[: layout.nbytes]  # in one piece: leaves may share memory
         return _views(layout, block)
 
     def _arrange(self, layout: ElementLayout) -> None:
@@ -114,7 +114,7 @@ class Slot:
         self.idle = getrefcount(self.root)
 
     def map_at_least(self, nbytes: int) -> None:
-        """Maps as much of the slot as is needed; nobody looks at the old mapping any more."""
+        """Maps at least ``nbytes`` of the slot; the old mapping is not in use."""
         mapped = 0 if self._range is None else self._range.size
         if self._range is not None and mapped >= nbytes:
             return
@@ -139,10 +139,10 @@ def _views(layout: ElementLayout, root: Any) -> list[Array | None]:
 
 
 class SlotWriter:
-    """The worker's side: lends pieces of the slot that a task brings.
+    """The worker's side: lends pieces of the slot of a task.
 
     Buffers that do not end up in the element (a batch that a function turned into another one) are
-    not worth a place in the slot: which layouts those are is seen step by step.
+    not worth a place in the slot.  Their layouts are learned step by step.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -150,15 +150,15 @@ class SlotWriter:
         self._maps: dict[int, _Mapping] = {}
         self._own = Pool()
         self._private: set[Layout] = set()
-        self._lends = COUNTS_REFERENCES  # until somebody keeps a buffer of a slot
+        self._lends = COUNTS_REFERENCES  # until a function keeps a buffer of a slot
         self._mapping: _Mapping
         self._lent: list[tuple[Layout, int, int]] = []
         self._used = 0
         self._number = 0
-        self._size = _MAP_STEP  # of the last slot, which the next will need as well
+        self._size = _MAP_STEP  # mapped size of the last slot; the next will need as much
 
     def begin(self, number: int) -> None:
-        """From here on this slot is lent and written."""
+        """Lends and writes this slot from here on."""
         self._number = number
         self._used = 0
         self._lent = []
@@ -183,7 +183,7 @@ class SlotWriter:
         ]
 
     def _reserve(self, nbytes: int) -> int:
-        """Where the next so many bytes of the slot begin; maps more of it if need be."""
+        """Where the next ``nbytes`` of the slot begin; maps more of it if needed."""
         first = self._used
         end = first + -(-nbytes // ALIGNMENT) * ALIGNMENT
         if end > SLOT_BYTES:
@@ -199,7 +199,7 @@ class SlotWriter:
         return first
 
     def write(self, element: Any) -> tuple[ElementLayout, list[Any]]:
-        """Puts an element into the slot: its layout, and the leaves that cannot lie there."""
+        """Writes an element to the slot; returns its layout, and leaves that cannot lie there."""
         leaves, structure = flatten(element) if _is_plain(element) else ([element], LEAF)
         places: list[LeafPlace | None] = []
         others: list[Any] = []
@@ -224,7 +224,7 @@ class SlotWriter:
         return ElementLayout(structure, tuple(places)), others
 
     def _note_unused_layouts(self, stayed: set[int]) -> None:
-        """Layouts of which nothing stayed in the element need no slot the next time."""
+        """Notes layouts of which nothing stayed in the element: they need no slot next time."""
         useful = {
             layout
             for layout, first, end in self._lent
@@ -250,20 +250,20 @@ class SlotWriter:
         return None
 
     def clear(self) -> None:
-        """Discards what has been put into the slot."""
+        """Discards the contents of the slot."""
         self._used = 0
         self._lent = []
 
     def write_bytes(self, data: bytes) -> int:
-        """Puts bytes behind the leaves, and says where."""
+        """Writes bytes after the leaves, and returns where."""
         start = self._reserve(len(data))
         self._mapping.range.write(start, data)
         return start
 
     def keeps_slot(self) -> bool:
-        """Does somebody in this process still look at the slot?
+        """True if code in this process still holds memory of the slot.
 
-        Then it must not be used again, and from now on what is lent is not in a slot.
+        Then the slot must not be used again, and from now on nothing is lent from slots.
         """
         mapping = self._mapping
         mapping.drop_unused()
@@ -280,7 +280,7 @@ class SlotWriter:
 
 
 class _Mapping:
-    """A worker's mapping of a slot, and those that became too small within this task."""
+    """A worker's mapping of a slot, and earlier ones that became too small during this task."""
 
     __slots__ = ("address", "idle", "large", "range", "root", "size", "smaller", "used")
 
@@ -293,11 +293,11 @@ class _Mapping:
         self.address = self.range.address
         self.smaller = smaller
         self.used = 0  # bytes of the last element
-        self.large = 0  # bytes that were put into large pages, or could not be
+        self.large = 0  # bytes that are in large pages, or cannot be
         self.idle = getrefcount(self.root)
 
     def use_large_pages(self) -> None:
-        """For a slot that is used again: for a single element they cost more than they save."""
+        """For reused slots only: for a single element large pages cost more than they save."""
         self.range.use_large_pages(self.large, self.used - self.large)
         self.large = self.used // LARGE_PAGE * LARGE_PAGE
 
@@ -312,20 +312,20 @@ class _Mapping:
 
 
 def _map_size(needed: int, have: int) -> int:
-    """How much to map: a quarter more than before, so that growing slots grow seldom."""
+    """How much to map: at least a quarter more than before, so that slots grow seldom."""
     size = max(needed, have + have // 4, _MAP_STEP)
     return min(-(-size // _MAP_STEP) * _MAP_STEP, SLOT_BYTES)
 
 
 def _overlaps(array: Array) -> bool:
-    """Are there fewer bytes from an array's lowest to its highest than it has?"""
+    """True if elements of an array share memory: its extent is smaller than its size."""
     steps = zip(array.shape, array.strides, strict=True)
     extent = array.itemsize + sum((size - 1) * abs(stride) for size, stride in steps)
     return bool(extent < array.nbytes)
 
 
 def _is_plain(tree: Any) -> bool:
-    """Can the tree be built again from its leaves, exactly as it is?  Else it is pickled whole."""
+    """True if the tree can be rebuilt exactly from its leaves.  Else it is pickled whole."""
     kind = type(tree)
     if kind is dict:
         kinds = set(map(type, tree.values()))

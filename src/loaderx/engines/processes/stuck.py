@@ -1,4 +1,4 @@
-"""Says that a job takes long: its worker is stuck, was stopped, or has not started yet."""
+"""Reports jobs that take long: the worker is stuck, was stopped, or has not started yet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ START_PATIENCE_S = 30.0
 
 
 class StuckCheck:
-    """Looks at the jobs that somebody waits for."""
+    """Checks the jobs that a thread waits for."""
 
     def __init__(
         self,
@@ -36,18 +36,18 @@ class StuckCheck:
         self._warned_s = 0.0
 
     def check(self, job: Job) -> None:
-        """Warns, and kills a stuck worker if that was asked for."""
+        """Warns of a stuck worker, and kills it if that was asked for."""
         if self._timeout_s is None or job.number not in self._sent:
             return
         busy = list(self._busy())
         if not busy:
             self._check_unclaimed(job, self._timeout_s)
-        # No worker may have come to this job yet, because another job keeps all of them.
+        # No worker may have this job yet, because another job keeps all of them busy.
         for worker, held, seconds in [one for one in busy if one[1] is job] or busy:
             self._check_worker(worker, held, seconds, self._timeout_s)
 
     def _busy(self) -> Iterator[tuple[WorkerProcess, Job, float]]:
-        """The workers that make something, and for how long they have been doing that."""
+        """The workers that have a job, and for how long."""
         for worker in self._processes.workers:
             number, seconds = self._processes.claims.claimed(worker.number)
             job = self._sent.get(number)
@@ -77,7 +77,7 @@ class StuckCheck:
             )
 
     def _check_unclaimed(self, job: Job, timeout_s: float) -> None:
-        """No worker has a job: because none has started yet, or none can take one?"""
+        """Warns of a job that no worker has: none has started yet, or one was stopped."""
         workers = self._processes.workers
         is_starting = not any(worker.is_ready for worker in workers)
         since = max(worker.started_at for worker in workers) if is_starting else job.sent_at

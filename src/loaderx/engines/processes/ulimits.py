@@ -1,7 +1,7 @@
-"""What the system refuses to worker processes, told as a limit that was met and what to do.
+"""Explains a system error of worker processes as the limit that was hit, and what to do.
 
-Processes, pipes and shared memory are the things that limits (`ulimit`) are about, and an
-``[Errno 24]`` does not say which of them it was.
+Processes, pipes and shared memory all have limits (`ulimit`), and an ``[Errno 24]`` does not say
+which one was hit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from loaderx.errors import LoaderxError
 
 @contextlib.contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Turns an OSError into a `LoaderxError` that says which limit was met while doing this."""
+    """Turns an OSError into a `LoaderxError` that says what failed and which limit was hit."""
     try:
         yield
     except OSError as error:
@@ -65,7 +65,7 @@ def _limit(letter: str) -> str:
 def _value(letter: str) -> int | None:
     """A limit as the shell shows it; None if there is none."""
     try:
-        import resource  # not everywhere
+        import resource  # not on Windows
     except ImportError:
         return None
     name, unit = _UNITS[letter]
@@ -92,10 +92,10 @@ def closed_standard_descriptors() -> list[int]:
 
 @contextlib.contextmanager
 def above_standard() -> Iterator[list[int]]:
-    """No descriptor that is made meanwhile becomes standard input, output or error.
+    """Keeps new descriptors from becoming standard input, output or error.
 
-    Where one of those is closed, the system would give its number to the next pipe, and then
-    whoever prints writes into it.  Gives those that are closed.
+    If one of those is closed, the system gives its number to the next pipe, and then ``print``
+    writes into that.  Yields those that are closed.
     """
     closed = closed_standard_descriptors()
     taken: list[int] = []

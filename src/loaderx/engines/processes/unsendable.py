@@ -1,8 +1,8 @@
-"""What in a dataset cannot be sent to a worker process, and what the user can write.
+"""Finds what in a dataset cannot be sent to a worker process, and advises the user.
 
-The search follows what pickle would take along, from a source or a function down to the innermost
-attribute or variable of the user's that cannot be pickled.  What packages hold inside is not
-blamed: nobody can add a method to a class of a library.
+The search follows what pickle would include, from a source or a function down to the innermost
+attribute or variable of the user's that cannot be pickled.  It does not look inside objects of
+libraries, since the user cannot add methods to their classes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def advice(
     *,
     is_source: bool,
 ) -> str:
-    """What is at fault in a source or a function, and what to do about it."""
+    """Names what cannot be pickled in a source or a function, and what to do about it."""
     place = _find(part, can_be_sent, given)
     if place is None:
         return (
@@ -110,12 +110,12 @@ def _find(
 
 
 def _is_set_back(place: Place, given: Sequence[AttributesBeforeUse]) -> bool:
-    """Is an attribute sent as it was before the first use?"""
+    """True if an attribute is sent with its value from before the first use."""
     return any(each.had(place.owner, place.name) is False for each in given)
 
 
 def _held_by(value: Any) -> Iterator[tuple[Any, str, Any]]:
-    """What pickle takes along with a value; without a name where that says nothing."""
+    """What pickle includes with a value; the name is empty where it says nothing."""
     kind = type(value)
     if kind in (list, tuple):
         yield from ((value, "", held) for held in value)
@@ -146,7 +146,7 @@ def _class_of(owner: Any) -> type:
 
 
 def _is_installed(owner: Any) -> bool:
-    """Does its code belong to a package that was installed?"""
+    """True if its code belongs to an installed package."""
     name = getattr(owner, "__module__", None) or type(owner).__module__
     file = getattr(sys.modules.get(name), "__file__", None) or ""
     return name != "__main__" and ("site-packages" in file or "dist-packages" in file)

@@ -1,8 +1,8 @@
-"""What a worker process does: takes tasks, makes elements in their slots, reports.
+"""A worker process: takes tasks, makes elements in their slots, reports.
 
-It ends when the pipe of tasks does, and at once when the consumer is gone, however that went: its
-end of the lifeline closes then, and the kernel kills whoever holds the other end.  Where the kernel
-cannot, and where a fork of the consumer keeps the lifeline open, a thread looks twice a second.
+It ends when the task pipe closes, and at once when the consumer dies in any way: then the
+consumer's end of the lifeline closes, and the kernel kills the holder of the other end.  Where the
+kernel cannot, or a fork of the consumer keeps the lifeline open, a thread checks twice a second.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from loaderx.engines.processes.protocol import ClaimTable, Report, TakenTask
 from loaderx.engines.processes.slots import ElementLayout, SlotWriter
 from loaderx.errors import RecordError, one_line
 
-CHECK_S = 0.5  # how often a worker looks whether the consumer is there
+CHECK_S = 0.5  # how often a worker checks whether the consumer is alive
 
 
 def main(name: str, number: int, workers: int, parent: int, descriptors: list[int]) -> None:
     """Runs a worker; called by `worker_main.py`."""
     for descriptor in descriptors:
-        os.set_inheritable(descriptor, False)  # not for programs that a function may run
+        os.set_inheritable(descriptor, False)  # not passed on to programs that a function runs
     data, slots, tasks, reports, stacks, lifeline, lock = descriptors
     _watch_consumer(lifeline, parent)
     _set_process_name(name)
-    faulthandler.enable()  # a crash in somebody's library says where
+    faulthandler.enable()  # a crash in a library shows its stack
     faulthandler.register(signal.SIGUSR2, file=stacks, all_threads=True)
     claims = ClaimTable(slots, lock, workers)
-    with contextlib.suppress(BrokenPipeError):  # nobody reads reports any more
+    with contextlib.suppress(BrokenPipeError):  # the consumer reads no more reports
         flags = protocol.INIT
         try:
             init = pickling.load_init(data)
@@ -72,7 +72,7 @@ class _Worker:
         self._tasks = tasks
         self._reports = reports
         self._layouts: dict[tuple[object, ...], int] = {}
-        self._described = 0  # layouts so far
+        self._described = 0  # layouts described so far
         self._draws, self._modules = GlobalDraws(), len(sys.modules)
 
     def run(self) -> None:
@@ -81,7 +81,7 @@ class _Worker:
         while (taken := self._take(waiting)) is not None:
             report = self._make(taken)
             with contextlib.suppress(AttributeError, ValueError, OSError):
-                sys.stdout.flush()  # a worker may be killed at any time; what it printed is out
+                sys.stdout.flush()  # a worker may be killed at any time
             os.write(self._reports, report.pack())
 
     def _take(self, waiting: select.poll) -> TakenTask | None:
@@ -159,7 +159,7 @@ class _Worker:
 
     def _notice_draws(self) -> str | None:
         """A warning, if functions draw from the global generators.  Importing may draw as well."""
-        if len(sys.modules) > self._modules:  # no telling who it was: look from here on
+        if len(sys.modules) > self._modules:  # the import may have drawn: check from here on
             self._draws, self._modules = GlobalDraws(), len(sys.modules)
         return self._draws.notice()
 

@@ -3,7 +3,7 @@
 if __name__ == "__main__":
     import signal
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the consumer, who decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the consumer
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
     import sys
@@ -15,7 +15,7 @@ if __name__ == "__main__":
     import os
     import struct
 
-    # What `pickling` put first: `sys.path`, since loaderx itself may be found through it only.
+    # `pickling` put `sys.path` first: loaderx itself may only be found through it.
     (_length,) = struct.unpack("<Q", os.pread(_given[0], 8, 0))
     sys.path[:], sys.argv[:] = marshal.loads(os.pread(_given[0], _length, 32))
 

@@ -1,4 +1,4 @@
-"""The worker processes themselves, and what they share with the consumer: pipes and a file."""
+"""The worker processes, and the pipes and the file that they share with the consumer."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ class WorkerProcess:
 
 
 class WorkerProcesses:
-    """Processes, pipes and shared memory.  Knows nothing of the tasks."""
+    """Processes, pipes and shared memory.  Knows nothing about tasks."""
 
     def __init__(self, payload: SharedPayload, workers: int, window: int) -> None:
         self.owner = os.getpid()
         self._payload: SharedPayload | None = payload
-        self._to_release = [True]  # whoever pops it releases
+        self._to_release = [True]  # the thread that pops it releases
         self.are_released = False
         self._descriptors: list[int] = []
         self.workers = [WorkerProcess(number) for number in range(workers)]
@@ -77,8 +77,8 @@ class WorkerProcesses:
         except BaseException:
             self._close_descriptors()
             raise
-        # Half of what the pipes hold, since a pipe may be fragmented; and each worker reports once
-        # without a task, when it has started.
+        # Half of the pipes' capacity, since a pipe may be fragmented; minus one report per worker,
+        # sent when it has started.
         held = min(
             protocol.pipe_capacity(self.tasks_in, protocol.TASK_BYTES),
             protocol.pipe_capacity(self.reports_out, protocol.REPORT_BYTES),
@@ -93,7 +93,7 @@ class WorkerProcesses:
         self.tasks_out, self.tasks_in = self._pipe()
         self.reports_out, self._reports_in = self._pipe()
         self._stacks_out, self._stacks_in = self._pipe()
-        os.set_blocking(self._stacks_in, False)  # a worker must not wait while it shows them
+        os.set_blocking(self._stacks_in, False)  # a worker must not block while writing them
         self._file = self._keep(protocol.shared_file("loaderx-batches"))
         self.lock = self._keep(protocol.shared_file("loaderx-lock"))
         os.ftruncate(self._file, protocol.SLOTS_AT)
@@ -118,7 +118,7 @@ class WorkerProcesses:
         """Starts a process for a worker, also in place of one that died."""
         self._disconnect(worker)
         worker.layouts, worker.is_ready, worker.started_at = {}, False, time.monotonic()
-        # Ctrl-C must not come between the start of a process and the knowledge of it.
+        # Ctrl-C must not strike between the start of a process and its registration.
         with (
             SignalsDeferred(),
             explained(f"worker process {worker.number + 1} of {len(self.workers)} cannot start"),
@@ -168,7 +168,7 @@ class WorkerProcesses:
         self.waiting.register(ours, select.POLLIN)
 
     def _environment(self) -> dict[str, str]:
-        """Each worker has its share of the cores and of decoded chunks, and no accelerator."""
+        """Gives each worker its share of the cores and of decoded chunks, and no accelerator."""
         share = str(max(1, cores() // len(self.workers)))
         limits = {name: share for name in _THREAD_LIMITS if name not in os.environ}
         chunks = {CHUNK_BYTES: str(max(1, chunk_budget() // len(self.workers)))}
@@ -182,11 +182,11 @@ class WorkerProcesses:
             worker.lifeline = None
 
     def ended(self) -> list[WorkerProcess]:
-        """Workers that have been started, and whose processes have ended."""
+        """Started workers whose processes have ended."""
         return [one for one in self.workers if one.process and one.process.poll() is not None]
 
     def start_s(self, worker: WorkerProcess) -> float:
-        """CPU seconds that a worker took to start, or has taken so far if the system tells."""
+        """CPU seconds that a worker took to start, or has taken so far where that is known."""
         if worker.is_ready or worker.process is None:
             return worker.start_s
         try:
@@ -197,8 +197,8 @@ class WorkerProcesses:
         return sum(map(int, used)) / os.sysconf("SC_CLK_TCK")
 
     def stack(self, worker: WorkerProcess) -> str:
-        """Where a worker is: the stacks of its threads."""
-        self._read_stacks()  # what an earlier question left behind
+        """The stacks of a worker's threads."""
+        self._read_stacks()  # left over from an earlier request
         os.kill(worker.pid, signal.SIGUSR2)
         waiting = select.poll()
         waiting.register(self._stacks_out, select.POLLIN)
@@ -216,15 +216,15 @@ class WorkerProcesses:
                 return b"".join(parts).decode(errors="replace")
 
     def release(self, grace_s: float = 0.0) -> None:
-        """Ends all processes and gives everything back.  A finaliser may call it.
+        """Ends all processes and releases all resources.  A finaliser may call it.
 
         A worker in the middle of a task gets ``grace_s`` to end by itself, then it is killed.
         """
         if os.getpid() != self.owner:
-            return  # a fork: they are the parent's
+            return  # in a fork: they belong to the parent
         with SignalsDeferred():  # a second Ctrl-C must not end this halfway
             try:
-                self._to_release.pop()  # one step: two threads may come at once
+                self._to_release.pop()  # atomic: two threads may get here at once
             except IndexError:
                 return
             self._descriptors.remove(self.tasks_in)
@@ -264,13 +264,13 @@ def exit_reason(code: int) -> str:
 
 
 def _main_command() -> list[str]:
-    """What the interpreter of a worker is to run.
+    """The interpreter arguments of a worker.
 
-    ``worker_main.py`` is in it, so that a worker process can be told by its command line.
+    They contain ``worker_main.py``, so that workers can be recognised by their command line.
     """
     if _MAIN.exists():
         return [str(_MAIN)]
-    # loaderx lies in a zip file, where the interpreter finds no script: it is given the text.
+    # loaderx is in a zip file, which the interpreter cannot run a script from: pass the text.
     text = pkgutil.get_data(__package__, _MAIN.name)
     assert text is not None
     return ["-c", text.decode(), str(_MAIN)]

@@ -18,11 +18,11 @@ class Threads(Frozen):
     Args:
         num_workers: threads; by default one per core.
         prefetch: finished elements to keep ready; by default as many as threads, at least 2.
-        name: of the threads, with ``{}`` where their numbers are to stand.
-        in_order: for a source that can be read in one way only, such as an iterator behind an
-            index: one thread reads its records, in the order of the stream and, as long as nothing
-            fails and the iterator is not moved, each of them once.  If the source raises
-            `StopIteration`, the stream ends with the element before the one that needs that record.
+        name: of the threads, with ``{}`` in place of their numbers.
+        in_order: for a source that must be read in order, such as an iterator behind an index: one
+            thread reads its records in the order of the stream and, as long as nothing fails and
+            the iterator is not moved, each of them once.  If the source raises `StopIteration`, the
+            stream ends before the element that needs that record.
     """
 
     num_workers: int | None = None

@@ -1,4 +1,4 @@
-"""What worker threads do."""
+"""The jobs of worker threads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from loaderx.memory import Lend
 
 
 class Flag:
-    """A flag that nobody waits for.  Unlike an Event it has no lock: any code may set it."""
+    """A flag to poll.  Unlike an Event it has no lock: any code may set it."""
 
     __slots__ = ("is_set",)
 
@@ -20,14 +20,14 @@ class Flag:
 
 
 class ThreadPool(Protocol):
-    """What a job knows of the threads that may do it."""
+    """What a job knows about its pool of threads."""
 
-    owner: int  # the process
+    owner: int  # process id
     stopping: Flag
 
 
 class Job:
-    """A task, and what came of it."""
+    """A task and its result."""
 
     __slots__ = (
         "claim", "done", "error", "is_cancelled", "is_done", "owner", "stopping", "task", "thread",
@@ -41,8 +41,8 @@ class Job:
         self.value: Element = None
         self.error: BaseException | None = None
         self.is_done = self.is_cancelled = False
-        self.thread = 0  # that does it
-        self.claim = threading.Lock()  # whoever gets it runs the job
+        self.thread = 0  # the thread that runs it
+        self.claim = threading.Lock()  # the thread that acquires it runs the job
         self.done = threading.Lock()
         self.done.acquire()
 
@@ -51,7 +51,7 @@ class Job:
         return self.stopping.is_set or self.is_cancelled
 
     def run(self, lend: Lend) -> None:
-        """Does it, in this thread, unless another thread is at it already."""
+        """Runs the job in this thread, unless another thread has claimed it."""
         if not self.claim.acquire(blocking=False):
             return
         self.thread = threading.get_ident()
@@ -68,5 +68,5 @@ class Job:
             self.done.release()
 
     def is_under_way(self) -> bool:
-        """Is a thread other than this one at it?"""
+        """True if another thread is running it."""
         return self.thread not in (0, threading.get_ident()) and not self.is_done

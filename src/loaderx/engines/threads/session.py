@@ -1,11 +1,11 @@
 """A pool of threads for the work of one loader.
 
-Tasks are handed out one by one to whoever is free.  Each has a lock that its worker opens when it
-is done; waiting for a task is waiting for its lock.
+A free thread takes the next task.  Each task has a lock that its worker releases when it is done;
+waiting for a task is waiting for its lock.
 
-The threads know the pool's queue and nothing else: not the session, and between two tasks not even
-the user's functions, which may well hold the loader (a method of a trainer, a closure).  So a
-session that nobody holds any more is collected, and its finaliser stops the threads.
+The threads hold only the pool's queue: not the session, and between two tasks not even the user's
+functions, which may hold the loader (a method of a trainer, a closure).  So an unreferenced session
+is collected, and its finaliser stops the threads.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from loaderx.errors import LoaderxError, RecordError, warn_user
 from loaderx.memory import Lend, Pool
 from loaderx.reading.error_text import READING
 
-STOP_PATIENCE_S = 10.0  # how long closing waits for threads that have nothing to do
+STOP_PATIENCE_S = 10.0  # how long closing waits for idle threads
 EXIT_PATIENCE_S = 2.0
-TIMED_BATCHES = 8  # looked at to see whether threads wait for each other
+TIMED_BATCHES = 8  # examined to see whether threads wait for each other
 CHECK_S = 0.25  # how often a waiting consumer checks whether it was cancelled
 
 
@@ -96,16 +96,16 @@ class ThreadsSession(Session):
         with self._lock:
             if self._pool is not None:
                 if self._pool.is_usable:
-                    return self._pool  # another thread was faster
-                self._pool.stop()  # again: Ctrl-C may have cut it short
+                    return self._pool  # another thread started it
+                self._pool.stop()  # again: Ctrl-C may have interrupted an earlier stop
             pool = _ThreadPool()
             try:
                 if self._finaliser is not None:
                     self._finaliser.detach()
                 self._finaliser = weakref.finalize(self, pool.stop)
                 self._finaliser.atexit = False  # `_stop_all` does that
-                self._pool = pool  # known before its threads are, so that they can be stopped
-                # A worker's slots hold elements that wait here, and those that the user holds.
+                self._pool = pool  # set before the threads start, so that they can be stopped
+                # A worker's slots hold elements that are ready and elements that the user holds.
                 pool.start(self.workers, self.window // self.workers + 3, self._name)
             except BaseException:
                 self.stop()
@@ -113,12 +113,12 @@ class ThreadsSession(Session):
             return pool
 
     def drain(self) -> None:
-        """Lets the threads do what was submitted, and then end; waits for nobody."""
+        """Lets the threads finish what was submitted and then end; does not wait."""
         if self._pool is not None:
             self._pool.finish()
 
     def stop(self) -> None:
-        """Stops the threads, and waits for nobody."""
+        """Stops the threads without waiting for them."""
         if self._pool is not None:
             self._pool.stop()
 
@@ -135,13 +135,13 @@ class ThreadsSession(Session):
 class Turns:
     """Notices that threads wait for each other to read a source that may not be thread-safe.
 
-    It looks at the first batches that were timed: the time of reading includes that of waiting for
-    one's turn.  The median, since a thread that loses the GIL while it reads says nothing.
+    It looks at the first timed batches: reading time includes waiting for one's turn.  It takes the
+    median, to ignore threads that happened to lose the GIL while reading.
     """
 
     def __init__(self, source: str) -> None:
         self._source = source
-        self._seen: list[tuple[float, float]] | None = []  # None: enough
+        self._seen: list[tuple[float, float]] | None = []  # None: done
 
     def notice(self, element: Element) -> None:
         """Warns once if reading takes a good part of the time."""
@@ -176,13 +176,13 @@ class PendingInThread:
         job = self._job
         if job.owner != os.getpid():
             raise forked_error("threads")
-        if _worker.stopping is job.stopping:  # a function iterates the loader that it works for
-            job.run(_worker.lend)  # all threads may be waiting for it, as this one would
+        if _worker.stopping is job.stopping:  # a user's function iterates its own loader
+            job.run(_worker.lend)  # else all threads might wait for it
         while not job.done.acquire(timeout=CHECK_S):
-            # After its end, a pool may have been given one more job, which nobody will do.
+            # A pool that has ended may have got one more job, which no thread will run.
             if job.is_cancelled or job.stopping.is_set:
                 break
-        if not job.is_done:  # it may never end
+        if not job.is_done:
             raise closed_error()
         if job.error is not None:
             try:
@@ -204,12 +204,12 @@ class PendingInThread:
         job = self._job
         while job.is_under_way():
             if job.owner != os.getpid() or time.monotonic() > until:
-                return  # it may never end, and is left to its (daemon) thread
+                return  # it may never end: left to its (daemon) thread
             time.sleep(0.001)
 
 
 class _ThreadPool:
-    """Threads, and the queue from which they take their jobs."""
+    """Threads and their queue of jobs."""
 
     def __init__(self) -> None:
         self.jobs: SimpleQueue[Job | None] = SimpleQueue()
@@ -222,7 +222,7 @@ class _ThreadPool:
 
     @property
     def is_usable(self) -> bool:
-        """Have all threads started, in this process (they do not survive a fork)?"""
+        """True if all threads have started in this process (they do not survive a fork)."""
         return self._has_started and not self.stopping.is_set and self.owner == os.getpid()
 
     def start(self, workers: int, capacity: int, name: str) -> None:
@@ -247,24 +247,24 @@ class _ThreadPool:
             self._has_started = True
 
     def stop(self) -> None:
-        """Stops all, and waits for nobody: safe in a finaliser, whatever is locked."""
+        """Stops all threads without waiting: safe in a finaliser, whatever is locked."""
         self.stopping.is_set = True
-        self.jobs.put(None)  # whoever takes it puts it back for the next
+        self.jobs.put(None)  # each thread that takes it puts it back for the next
 
     def finish(self) -> None:
-        """Ends the threads after all jobs that are in the queue."""
-        self._has_started = False  # no other job is put into it
+        """Ends the threads after all queued jobs."""
+        self._has_started = False  # accepts no more jobs
         self.jobs.put(None)
 
     def wait_for_idle(self, patience_s: float) -> None:
-        """Waits until those have ended that are not in the middle of a job."""
+        """Waits until the threads that have no job have ended."""
         until = time.monotonic() + patience_s
         for thread in self.threads:
             while thread.is_alive() and thread.ident in self.idle and time.monotonic() < until:
                 time.sleep(0.0001)
 
     def wait(self, patience_s: float) -> None:
-        """Waits until they have ended; a task that never ends is left to its (daemon) thread."""
+        """Waits until the threads have ended; an endless task is left to its (daemon) thread."""
         patience = time.monotonic() + patience_s
         for thread in self.threads:
             if thread is not threading.current_thread():
@@ -272,9 +272,9 @@ class _ThreadPool:
 
 
 class _Worker(threading.local):
-    """What a thread works for, if it is a worker."""
+    """Set in worker threads: the pool that a thread belongs to."""
 
-    stopping: Flag | None = None  # of its pool
+    stopping: Flag | None = None  # its pool's flag
     lend: Lend
 
 
@@ -300,6 +300,6 @@ def _worker_loop(
     while (job := jobs.get()) is not None:
         idle.discard(thread)
         job.run(lend)
-        del job  # a waiting worker must hold no batch, and nothing of the user's
+        del job  # a waiting worker must hold no batch and none of the user's objects
         idle.add(thread)
     jobs.put(None)  # for the others

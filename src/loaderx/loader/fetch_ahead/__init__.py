@@ -1,1 +1,1 @@
-"""Records behind URLs, fetched ahead of the stream."""
+"""Fetches records behind URLs ahead of the stream."""

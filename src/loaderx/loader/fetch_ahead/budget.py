@@ -11,15 +11,15 @@ import numpy as np
 from loaderx.reading.operators import SourceRecords
 from loaderx.sources.base import Indices, Source
 
-GROUP_BYTES = 1 << 25  # that are fetched in one call, as far as their size is known
+GROUP_BYTES = 1 << 25  # to fetch in one call, if sizes are known
 GROUP_ROWS = 1 << 10
-UNKNOWN_ROWS = 1 << 8  # the same where nothing had to be fetched so far
-MOST_ROWS = 1 << 16  # ahead, even if nothing had to be fetched for them
+UNKNOWN_ROWS = 1 << 8  # records in one call while nothing had to be fetched yet
+MOST_ROWS = 1 << 16  # records to walk ahead, even if none had to be fetched
 NEVER = 1 << 63
 
 
 class Taken(NamedTuple):
-    """Elements that were walked over: their numbers, and what they read."""
+    """Elements that the walk has passed: their numbers, and the records that they read."""
 
     start: int
     stop: int
@@ -29,22 +29,22 @@ class Taken(NamedTuple):
 class Track(Protocol):
     """Elements in the order in which they are read: steps, or the units of one lane."""
 
-    rows_each: int  # records of an element, about
-    due: int  # set by who walks: the element at which there may be room again
+    rows_each: int  # approximate records of an element
+    due: int  # set by the walk: the element at which there may be room again
 
     def moved(self) -> bool:
-        """Called by the consumer after each element: may there be room now?"""
+        """Called by the consumer after each element; True if there may be room now."""
 
-    # What follows is called by one thread at a time.
+    # The rest is called by one thread at a time.
 
     def read(self) -> int:
         """The first element that was not read yet."""
 
     def given(self) -> int:
-        """The first element that no worker was given yet, where that is known; else any below."""
+        """The first element that no worker was given yet, or a lower bound."""
 
     def take(self, count: int) -> Taken | None:
-        """Walks over the next elements, or fewer of them; None at the end."""
+        """Walks over the next ``count`` elements, or fewer; None at the end."""
 
 
 class Group:
@@ -55,11 +55,11 @@ class Group:
     def __init__(self, walk: Walk, taken: Taken, jobs: int) -> None:
         self.walk, self.stop, self.left = walk, taken.stop, jobs
         self.count = taken.stop - taken.start
-        self.nbytes = self.count * walk.bytes_each if jobs else 0.0  # about, until it is known
+        self.nbytes = self.count * walk.bytes_each if jobs else 0.0  # estimated until it is done
         self.fetched, self.has_failed = 0, False
 
     def finish(self, nbytes: int | None) -> None:
-        """One job is done, and brought so many bytes; None: it failed."""
+        """Notes that one job is done and fetched ``nbytes``; None: it failed."""
         self.left -= 1
         self.fetched += nbytes or 0
         self.has_failed = self.has_failed or nbytes is None
@@ -69,18 +69,18 @@ class Group:
 
 
 class Walk:
-    """How far ahead of its reader a track was walked."""
+    """How far the walk along a track is ahead of its reader."""
 
     def __init__(self, track: Track, budget: int, most_rows: int) -> None:
         self.track = track
         self._budget, self._most_rows = budget, most_rows
-        self._groups: deque[Group] = deque()  # that were not read yet
+        self._groups: deque[Group] = deque()  # not read yet
         self._count = 1  # elements of the next group
-        self._is_alone = True  # is the first group under way, or still to come?
+        self._is_alone = True  # the first group is not done yet
         self._has_ended = False
-        self._taken = 0  # elements so far
-        self.bytes_each = 0.0  # of an element, on average
-        self._most_each = 0.0  # in the group that had the most
+        self._taken = 0  # elements walked so far
+        self.bytes_each = 0.0  # average of an element
+        self._most_each = 0.0  # highest average of a group
 
     @property
     def nbytes(self) -> float:
@@ -99,18 +99,18 @@ class Walk:
             return True
         if self._is_alone:
             return False
-        # One that is being read, and at least one ahead of it; and what workers read by now.
+        # Always the group being read, one ahead of it, and all that workers were given.
         if len(groups) < 2 or self._taken <= self.track.given():
             return True
         rows = sum(group.count for group in groups) * self.track.rows_each
         return self.nbytes < self._budget and rows < self._most_rows
 
     def next_group(self) -> list[Job]:
-        """Walks on; the jobs of what comes next, if there is something to be fetched."""
+        """Walks on to the next group; returns its jobs, if anything must be fetched."""
         self._count = min(self._count, self._most_at_once())
         try:
             taken = self.track.take(self._count)
-        except Exception:  # who reads meets it, and says so
+        except Exception:  # the reader will hit the same error and report it
             taken = None
         if taken is None:
             self._has_ended = True
@@ -126,15 +126,15 @@ class Walk:
         return [Job(group, source, indices) for source, indices in records]
 
     def _most_at_once(self) -> int:
-        """Elements of a group: large enough for large requests, and far below the budget."""
+        """The size of a group: large enough for large requests, and far below the budget."""
         if not self._most_each:
             return max(1, UNKNOWN_ROWS // self.track.rows_each)
-        # Neighbours come along, so that most groups find something here, and some find nothing.
+        # A fetch also brings neighbours, so groups differ in how much is left to fetch.
         at_once = min(GROUP_BYTES / max(1.0, self.bytes_each), self._budget / 4 / self._most_each)
         return max(1, min(GROUP_ROWS // self.track.rows_each, int(at_once)))
 
     def learn(self, group: Group) -> None:
-        """A group is done."""
+        """Updates the averages with a finished group."""
         self._is_alone = False
         each = group.fetched / group.count
         known = self.bytes_each if self._most_each else each
@@ -143,7 +143,7 @@ class Walk:
 
 
 def joined(records: Sequence[SourceRecords]) -> list[SourceRecords]:
-    """The records of each source together."""
+    """The records grouped by source."""
     found: dict[int, tuple[Source, list[Indices]]] = {}
     for source, indices in records:
         found.setdefault(id(source), (source, []))[1].append(indices)
@@ -159,8 +159,8 @@ class Job:
         self.group, self._source, self._indices = group, source, indices
 
     def run(self) -> int | None:
-        """Fetches them: the bytes that came; None if it failed."""
+        """Fetches them; returns the bytes fetched, None if that failed."""
         try:
             return int(self._source.fetch(self._indices))
-        except BaseException:  # also SystemExit: who reads meets it, and says so
+        except BaseException:  # even SystemExit: the reader will hit the same error and report it
             return None

@@ -1,17 +1,17 @@
-"""Fetching ahead of the stream: what comes next is brought here before it is read.
+"""Fetches records ahead of the stream, before they are read.
 
-The addresses of a stream are known long before it gets there.  So threads of the loader's own walk
-ahead of the consumer, and ask the sources to `fetch` the records that come next: in the order of
-the stream, the first element alone, and then more and more of them at a time, so that requests are
-large.  They stay within a budget of bytes (``LOADERX_AHEAD_BYTES``) of what the sources say came.
+The addresses of a stream are known long before it gets there.  So threads of the loader walk ahead
+of the consumer, and ask the sources to `fetch` the records that come next: in the order of the
+stream, the first element alone, then more and more at a time, so that requests become large.  They
+stay within a budget of bytes (``LOADERX_AHEAD_BYTES``), as reported by the sources.
 
-Nothing depends on it: a reader fetches a record that is not here.  So a fetch that fails is no
-error.  It ends the walk until the stream has passed that place, where the reader has met the same
-failure or none.
+Nothing depends on it: a reader fetches a record that is missing.  So a failed fetch is no error.
+It stops the walk until the stream has passed that place, where the reader hit the same failure or
+succeeded.
 
-The consumer takes no lock.  After each element it looks whether there is room again, and then puts
-a *turn* into the queue of the threads: a thread that has nothing to do knows that queue and nothing
-else.  So an iterator that is no longer used is collected, and its finaliser ends the threads.
+The consumer takes no lock.  After each element it checks whether there is room again, and if so
+puts a *turn* into the queue of the threads.  An idle thread holds that queue and nothing else.  So
+an unused iterator is collected, and its finaliser ends the threads.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ def ahead_budget() -> int:
     found = bytes_setting(AHEAD_BYTES, DEFAULT_BYTES, least=0)
     if not os.environ.get(CACHE_LIMIT):
         return found
-    return min(found, limit_bytes("", 0) // 4)  # or what is ahead would be removed to make room
+    return min(found, limit_bytes("", 0) // 4)  # more would be evicted before it is read
 
 
 class Ahead:
-    """Threads that fetch what some tracks need, ahead of who reads them."""
+    """Threads that fetch the records of tracks ahead of their readers."""
 
     def __init__(self, tracks: Sequence[Track], budget: int) -> None:
         count = max(1, len(tracks))
@@ -61,16 +61,16 @@ class Ahead:
         self._walks = [Walk(track, max(1, budget // count), rows) for track in tracks]
         self._tracks = list(tracks)
         self._jobs: deque[Job] = deque()
-        self._lock = threading.Lock()  # of who walks, or is done with a job; never the consumer's
+        self._lock = threading.Lock()  # guards the walks; never taken by the consumer
         self._threads: list[threading.Thread] = []
         self._owner = os.getpid()
-        self._is_woken = False  # is a turn in the queue?
+        self._is_woken = False  # a turn is in the queue
         self.turns: Turns = SimpleQueue()
         self.stopping, self._stop = Flag(), threading.Event()
 
     def start(self) -> None:
         self._owner = os.getpid()
-        with SignalsDeferred():  # a thread that is half started could not be stopped
+        with SignalsDeferred():  # a half-started thread could not be stopped
             self._start_thread()
             _living.add(self)
         self.wake()
@@ -81,7 +81,7 @@ class Ahead:
         number, given = len(self._threads), (self.turns, self._stop)
         name = f"loaderx-ahead-{number}"
         thread = threading.Thread(target=_loop, args=given, name=name, daemon=True)
-        with contextlib.suppress(RuntimeError):  # a limit of the system: fewer will do, or none
+        with contextlib.suppress(RuntimeError):  # a system limit: fewer threads will do, or none
             thread.start()
             self._threads.append(thread)
 
@@ -93,7 +93,7 @@ class Ahead:
 
     @property
     def _is_mine(self) -> bool:
-        """Not in a fork, which has no threads, and perhaps locks that stay closed."""
+        """False in a fork, which has no threads, and may have locks that nobody releases."""
         return self._owner == os.getpid()
 
     def wake(self) -> None:
@@ -102,7 +102,7 @@ class Ahead:
             self.turns.put(self._turn)
 
     def _turn(self) -> None:
-        """What a thread does when it was woken: fetches as long as there is room."""
+        """Run by a woken thread: fetches as long as there is room."""
         self._is_woken = False
         while (job := self._next_job()) is not None:
             self.wake()  # there may be more to do, for another thread
@@ -118,21 +118,21 @@ class Ahead:
                 walks = [walk for walk in self._walks if walk.has_room()]
                 if not walks:
                     return None
-                # Of several lanes, or datasets of a mix, the one that is the least ahead.
+                # Of several lanes, or datasets of a mix, the one that is least ahead.
                 self._jobs += min(walks, key=lambda walk: walk.nbytes).next_group()
             return None if self.stopping.is_set else self._jobs.popleft()
 
     def stop(self) -> None:
-        """Ends the threads, and waits for none."""
+        """Ends the threads without waiting for them."""
         if self._is_mine:
             _drop(self.turns, self.stopping)
-            with SignalsDeferred():  # an interrupt inside of it would leave the event locked
+            with SignalsDeferred():  # an interrupt inside `set` would leave the event locked
                 self._stop.set()
 
     def wait(self, patience_s: float) -> None:
-        """Waits for the threads; one that is stuck in a fetch is left to itself."""
+        """Waits for the threads, but not for ever: one may be stuck in a fetch."""
         until = time.monotonic() + patience_s
-        # A thread that starts another one has done so when it ends: the loop comes to that.
+        # Threads start others only before they end, so this loop sees all of them.
         for thread in self._threads if self._is_mine else ():
             if thread is not threading.current_thread():
                 thread.join(max(0.0, until - time.monotonic()))
@@ -154,9 +154,9 @@ def _loop(turns: Turns, stop: threading.Event) -> None:
     stop_with(stop)
     while (turn := turns.get()) is not None:
         turn()
-        del turn  # a waiting thread must hold nothing of the user's
+        del turn  # a waiting thread must hold none of the user's objects
     turns.put(None)  # for the others
-    stop.set()  # a finaliser has not done it: it would wait for the event's lock
+    stop.set()  # not done by a finaliser, which must not wait for the event's lock
 
 
 def _drop(turns: Turns, stopping: Flag) -> None:
@@ -166,7 +166,7 @@ def _drop(turns: Turns, stopping: Flag) -> None:
 
 
 class AheadRun:
-    """The elements of a run, of which those to come are fetched meanwhile."""
+    """A run whose next elements are fetched meanwhile."""
 
     def __init__(self, run: Run, tracks: Sequence[Track], budget: int) -> None:
         self._run, self._ahead = run, Ahead(tracks, budget)
@@ -178,7 +178,7 @@ class AheadRun:
     def start(self) -> None:
         self._begin()
         self._run.start()
-        self._ahead.wake()  # workers may have been given much
+        self._ahead.wake()  # workers may have got many tasks
 
     def _begin(self) -> None:
         if not self._is_started:

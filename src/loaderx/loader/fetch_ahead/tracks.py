@@ -1,4 +1,4 @@
-"""What is fetched ahead: the steps of a chain that is read by index, the units of a stream."""
+"""The tracks to fetch ahead: steps of a chain that is read by index, units of a stream."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from loaderx.reading.operators import SourceRecords
 
 
 class StepRecords(Protocol):
-    """Knows what steps read; it is asked by one thread at a time."""
+    """Knows which records steps read.  Used by one thread at a time."""
 
     rows_per_step: int
 
     def source_records(self, step: int, stop: int) -> tuple[int, list[SourceRecords]]:
-        """What steps up to ``stop``, or before it, read; and the step after them."""
+        """The step reached, at most ``stop``, and the records that the steps before it read."""
 
 
 def steps_ahead(run: TaskRun, known: StepRecords, steps: range) -> Run:
@@ -39,7 +39,7 @@ def _ahead(run: Run, tracks: Sequence[Track]) -> Run:
 
 
 class StepTrack:
-    """Consecutive steps.  Their numbers are those of the elements."""
+    """Consecutive steps; elements have the numbers of their steps."""
 
     def __init__(self, run: TaskRun, known: StepRecords, steps: range) -> None:
         self._run, self._known = run, known
@@ -56,7 +56,7 @@ class StepTrack:
 
     @property
     def _submitted(self) -> int:
-        return self._run.submitted  # workers that make whole windows are far ahead of the consumer
+        return self._run.submitted  # workers that make whole windows run far ahead
 
     def given(self) -> int:
         self._given = self._submitted
@@ -71,12 +71,12 @@ class StepTrack:
 
 
 class UnitTrack:
-    """The units of one lane, as its reader comes to them; numbered from 0 on."""
+    """The units of one lane in reading order, numbered from 0."""
 
     def __init__(self, lookahead: Lookahead) -> None:
         self._lookahead = lookahead
         self._next = lookahead.first
-        self._walked: deque[tuple[Path, int]] = deque()  # that were not read yet
+        self._walked: deque[tuple[Path, int]] = deque()  # not read yet
         self._taken = 0
         self._seen: tuple[Path, int] | None = None  # where the reader was
         self.rows_each, self.due = lookahead.rows, 0
@@ -93,7 +93,7 @@ class UnitTrack:
 
     def _catch_up(self, reached: tuple[Path, int]) -> None:
         walked = self._walked
-        if reached not in walked:  # the walk is behind, or the stream has gone elsewhere
+        if reached not in walked:  # the walk is behind, or the stream was moved
             walked.clear()
             self._next = reached
         while walked and walked[0] != reached:

@@ -33,7 +33,7 @@ _PART_BYTES = 1 << 28  # as in `save`
 
 
 def fill(dataset: Dataset[Tree], path: object) -> Source | RowFolder:
-    """The folder, checked; what it has is made no more."""
+    """Opens or begins the folder.  Records that it has are not made again."""
     place = folder_path("path", path)
     check_folder(place, fills=True)
     node, context = dataset._node, ReadContext(Pool().lend)
@@ -48,15 +48,15 @@ def fill(dataset: Dataset[Tree], path: object) -> Source | RowFolder:
         rows = begin(place, Begun(told, node.length, part_records, dataset.classes))
     except OSError as error:
         raise FileError(f"cannot keep records in {place}: {error}.") from error
-    if is_complete(place, told):  # by another process, meanwhile
+    if is_complete(place, told):  # completed by another process meanwhile
         return open_saved(place)
-    if not context.failures:  # records that were replaced are counted where they are read
+    if not context.failures:  # replaced records must be counted when the loader reads them
         rows.put(positions, sample)
     return saved_source(rows) or rows
 
 
 def _sample(node: Node, context: ReadContext) -> tuple[Positions, Encoded]:
-    """Some records, without those that fail: an `on_error` may stand above."""
+    """Some records, without those that fail: an `on_error` above may handle them."""
     try:
         return read_sample(node, context)
     except RecordError as error:

@@ -1,4 +1,4 @@
-"""Some records of a dataset, by which its folder is known again."""
+"""A sample of a dataset's records, by which its folder is recognised."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from loaderx.reading.rows import Positions
 from loaderx.sources.cache.folder import Json
 from loaderx.sources.columns.record_columns import Encoded
 
-LOOKED_AT = 32  # records, from which the size of others is estimated, too
+LOOKED_AT = 32  # records; they also give an estimate of the record size
 NO_RECORDS = "cannot save: the dataset has no records."
 
 
 def sample_positions(node: Node) -> Positions:
-    """Where some records are that are spread over a dataset that is read by index."""
+    """Positions of the sample, spread over a dataset that is read by index."""
     length = node.length
     assert length is not None
     if not length:
@@ -32,26 +32,26 @@ def sample_positions(node: Node) -> Positions:
 
 
 def sample_work(node: Node) -> SaveWork:
-    """What reads them."""
+    """The work that reads the sample."""
     length = node.length
     assert length is not None
     return SaveWork(node, Steps(length, length, length))
 
 
 def read_sample(node: Node, context: ReadContext) -> tuple[Positions, Encoded]:
-    """These records and their positions; those of the first piece, where they lie in pieces."""
+    """The sample and its positions; only the first piece, if records come in pieces."""
     positions = sample_positions(node)
     found = sample_work(node).read(positions, context)[0]
     return positions[: found.data.length], found
 
 
 def record_bytes(sample: Encoded) -> int:
-    """The size of a record, more or less."""
+    """The approximate size of a record."""
     return max(1, sample.data.nbytes // sample.data.length)
 
 
 def made_by(node: Node, sample: Encoded, images: Sequence[str]) -> Json:
-    """What distinguishes a dataset from others: functions are known by what they make."""
+    """Identifies a dataset by its stages and sample: functions are compared by their results."""
     content = packed(sample)
     digest = hashlib.sha256(content["type"].tobytes())
     for array in content["arrays"]:

@@ -1,11 +1,11 @@
-"""`Dataset.save`: the records of a dataset into a folder in the native layout.
+"""`Dataset.save`: writes the records of a dataset to a folder in the native layout.
 
-Workers make columns of some records at a time; this process appends them to the current part, in
-order.  So part k holds records k·m to (k+1)·m - 1, whatever the engine is, and what a run that was
-killed has completed is kept by the next one (`save_folder`).
+Workers turn some records at a time into columns; this process appends them to the current part, in
+order.  So part k holds records k·m to (k+1)·m - 1 with any engine, and the next run keeps the parts
+that a killed run completed (`save_folder`).
 
-The type of a column is found as records come.  It only grows wider: a part is begun with the type
-of all records so far, and at the end those that have a narrower one are written again.
+The type of a column is found as records come, and only grows wider: a part begins with the type of
+all records so far, and at the end parts with a narrower type are written again.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from loaderx.sources.native.save_parts import PartsWriter, check_images, finish
 from loaderx.sources.progress import progress
 from loaderx.tree import Tree
 
-_STEP_BYTES, _STEP_RECORDS = 1 << 22, 1 << 13  # the most that is made at once, more or less
+_STEP_BYTES, _STEP_RECORDS = 1 << 22, 1 << 13  # approximate limits of one step
 
 
 class SaveOptions(Frozen):
@@ -65,11 +65,11 @@ class SaveOptions(Frozen):
 
 
 def save(dataset: Dataset[Tree], given: SaveArguments) -> None:
-    """Saves a dataset, or goes on with what another run of the same has left."""
+    """Saves a dataset, or resumes an interrupted save of the same dataset."""
     place, images = folder_path("folder", given.folder), given.images
     if isinstance(images, str) or not all(isinstance(name, str) for name in images):
         raise ArgumentTypeError(f"`images` must be a list of names of leaves, got {images!r}.")
-    engine = cast("str | Engine", given.engine)  # `dataset` cannot say it: it is below engines
+    engine = cast("str | Engine", given.engine)  # `dataset`, below engines, cannot name the type
     options = SaveOptions(
         check_int("part_bytes", given.part_bytes, least=1),
         tuple(images),
@@ -80,9 +80,9 @@ def save(dataset: Dataset[Tree], given: SaveArguments) -> None:
     try:
         kind = _StreamSaving if dataset._node.is_stream else _IndexSaving
         kind(dataset, place, options).save()
-    except OSError as error:  # a full or read-only disk; those of functions are RecordErrors
+    except OSError as error:  # a full or read-only disk; errors of functions are RecordErrors
         raise FileError(
-            f"cannot save into {place}: {error}. What is complete is kept: save again to go on."
+            f"cannot save into {place}: {error}. Finished parts are kept: save again to resume."
         ) from error
 
 
@@ -93,11 +93,11 @@ def _check_chain(node: Node) -> None:
             "or .unbatch() before it."
         )
     if not node.ends:
-        raise ChainError("save of an endless dataset: .take(n) gives it an end.")
+        raise ChainError("an endless dataset cannot be saved: limit it with .take(n).")
 
 
 class _Saving:
-    """One dataset on its way into a folder."""
+    """Saves one dataset to a folder."""
 
     def __init__(self, dataset: Dataset[Tree], place: str, options: SaveOptions) -> None:
         self.dataset, self.node, self.place, self.options = dataset, dataset._node, place, options
@@ -127,7 +127,7 @@ class _Saving:
         raise NotImplementedError
 
     def _write(self, parts: PartsWriter, at_once: int) -> None:
-        """Writes the parts that are missing, so many records at once."""
+        """Writes the missing parts, ``at_once`` records at a time."""
         raise NotImplementedError
 
 
@@ -173,7 +173,7 @@ class _IndexSaving(_Saving):
                     found = unpacked(piece)
                     parts.append(part, found, first)
                     first += found.data.length
-                del element, found, piece  # their memory may be used for the next
+                del element, found, piece  # so that their memory can be reused
                 if step + 1 == steps.of_part(part).stop:
                     parts.complete(part, None)
         finally:
@@ -181,7 +181,7 @@ class _IndexSaving(_Saving):
 
 
 def _runs(steps: Steps, done: set[int]) -> Iterator[range]:
-    """The steps of parts that are missing: runs of them."""
+    """The steps of missing parts, as ranges."""
     missing = [part for part in range(steps.parts) if part not in done]
     for _, group in itertools.groupby(enumerate(missing), lambda pair: pair[1] - pair[0]):
         parts = [part for _, part in group]
@@ -208,7 +208,7 @@ class _Failures:
 
 
 class _StreamSaving(_Saving):
-    """A stream: a loader runs it, and the state behind each part says where to go on."""
+    """A stream: a loader runs it, and the state after each part says where to resume."""
 
     def _sample(self) -> Encoded:
         records = list(itertools.islice(self.dataset, LOOKED_AT))
@@ -260,7 +260,7 @@ def _seek(records: LoaderIterator[Tree], folder: SaveFolder, part: int) -> bool:
 
 
 def _json_state(records: LoaderIterator[Tree]) -> Json:
-    """The state of a stream; None if it holds objects of the user's: then records are skipped."""
+    """The state of a stream; None if it holds users' objects: resuming then skips records."""
     try:
         state: Json = json.loads(json.dumps(records.get_state()))
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""The work of saving a dataset that is read by index: some records as columns, by their number."""
+"""The work of saving a dataset that is read by index: a task turns some records into columns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from loaderx.tree import Tree
 
 
 class Steps(Frozen):
-    """How the records of a dataset are divided: into parts, and these into steps."""
+    """How the records of a dataset are divided into parts, and parts into steps."""
 
     records: int
     part_records: int
@@ -53,7 +53,7 @@ class Steps(Frozen):
         return range(begin, begin + -(-count // self.step_records))
 
     def bounds(self, step: int) -> tuple[int, int]:
-        """The first record of a step, and the one behind its last."""
+        """The first record of a step, and the one after its last."""
         part, inside = divmod(step, self.per_part)
         end = min(self.records, (part + 1) * self.part_records)
         first = part * self.part_records + inside * self.step_records
@@ -61,7 +61,7 @@ class Steps(Frozen):
 
 
 class SaveWork(Work):
-    """Reads the records of a step, and makes columns of them."""
+    """Reads the records of a step and turns them into columns."""
 
     noun = "step"
 
@@ -79,7 +79,7 @@ class SaveWork(Work):
         return Measured(made, context.failures, None) if context.failures else made
 
     def read(self, positions: Positions, context: ReadContext) -> list[Encoded]:
-        """The records at these positions, as columns; in pieces, where they lie in pieces."""
+        """The records at these positions as columns, in one or several pieces."""
         operator = self._operator
         addresses = operator.resolve(ROOT, positions)
         if isinstance(operator, ReadSource) and isinstance(operator.source, TableSource):
@@ -89,7 +89,7 @@ class SaveWork(Work):
         return [encoded_rows(context.read(operator, addresses), positions)]
 
     def ahead(self, run: TaskRun, steps: range) -> Run:
-        """The run of these steps, whose records are fetched ahead of it if their sources do so."""
+        """The run of these steps, with records fetched ahead if their sources support it."""
         if not are_fetched(self._sources):
             return run
         from loaderx.loader.fetch_ahead.tracks import (
@@ -99,7 +99,7 @@ class SaveWork(Work):
         return steps_ahead(run, self, steps)
 
     def source_records(self, step: int, stop: int) -> tuple[int, list[SourceRecords]]:
-        """What steps up to ``stop`` read of sources that fetch their records; and ``stop``."""
+        """``stop``, and the records that the steps before it read from sources that fetch."""
         first, end = self.steps.bounds(step)[0], self.steps.bounds(stop - 1)[1]
         addresses = self._operator.resolve(ROOT, np.arange(first, end))
         return stop, list(self._operator.source_records(addresses))
@@ -113,14 +113,14 @@ class SaveWork(Work):
             yield from parts_of(self._node)
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_node": None, "_sources": []}  # workers do not need them
+        return {**self.__dict__, "_node": None, "_sources": []}  # not needed by workers
 
 
-# Columns on their way from a worker -------------------------------------------------------------
+# Columns as an element of an engine -------------------------------------------------------------
 
 
 def packed(found: Encoded) -> dict[str, Tree]:
-    """Columns as a tree of arrays, which any engine hands on."""
+    """Columns as a tree of arrays, which any engine can pass on."""
     told = json.dumps(type_json(found.kind)).encode()
     arrays = list(arrays_of(found.kind, found.data))
     return {"type": np.frombuffer(told, np.uint8), "arrays": arrays}

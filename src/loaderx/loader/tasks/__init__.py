@@ -1,1 +1,1 @@
-"""How steps become tasks for an engine, and the results of tasks elements."""
+"""How steps become tasks for an engine, and results become elements."""

@@ -1,4 +1,4 @@
-"""What a worker makes of a range of rows."""
+"""Makes a range of rows in a worker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from loaderx.loader.tasks.ranges import MadeRange
 from loaderx.memory import Lend
 
 ALL_ROWS = 1 << 62  # more than a step has
-LONGEST_S = 2e-3  # after which a worker hands over the single records that it has
+LONGEST_S = 2e-3  # after this time a worker hands over the single records that it has
 
 
 def make_range(work: PlanWork, task: Task, lend: Lend) -> MadeRange:
@@ -43,7 +43,7 @@ def make_range(work: PlanWork, task: Task, lend: Lend) -> MadeRange:
 def _part(work: PlanWork, step: int, first: int, stop: int, lend: Lend) -> Part | None:
     try:
         return read_part(work.plan, step, first, stop, lend)
-    except Exception:  # the step is made alone, and says there what is wrong
+    except Exception:  # the step is then made alone, which reports the error
         return None
 
 

@@ -1,4 +1,4 @@
-"""Some rows of a step on their way to the consumer, which makes the step of them."""
+"""Some rows of a step, sent to the consumer, which joins them into the step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from loaderx.tree import Tree
 
 
 class Part(PackedRows):
-    """Rows, and what is known about their making."""
+    """Rows, and how they were made."""
 
     is_padded: Opaque[bool]
     failures: Opaque[list[Failed]]  # records that `on_error` replaced
@@ -23,7 +23,7 @@ class Part(PackedRows):
 
 
 def read_part(plan: IndexPlan, step: int, first: int, stop: int, lend: Lend) -> Part:
-    """Reads some rows of a step; none where it has none."""
+    """Reads those of the rows ``first`` to ``stop`` that the step has."""
     context = TimedContext(lend)
     rows = plan.read_rows(step, first, stop, context)
     return {
@@ -40,10 +40,10 @@ def read_part(plan: IndexPlan, step: int, first: int, stop: int, lend: Lend) -> 
 def join_parts(
     plan: IndexPlan, step: int, parts: Sequence[Part], lend: Lend
 ) -> Tree | Measured | None:
-    """The element of a step, made of all its rows; None if they do not fit together.
+    """Joins all rows of a step into its element; None if they do not fit together.
 
-    What stands above the rows (collating, stacking, batch functions) is the code that reading the
-    step as a whole runs, and sees the same records.
+    The stages above the rows (collating, stacking, batch functions) run the same code, on the same
+    records, as when the step is read whole.
     """
     if len({part["is_padded"].value for part in parts}) > 1:
         return None

@@ -1,4 +1,4 @@
-"""The work of a loader whose chain is read by index: the element of a step, sometimes timed."""
+"""The work of a loader whose chain is read by index: makes the elements of steps, times some."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class PlanWork(Work):
         self.only_gathers = all(_only_gathers(part) for _, part in parts_of(node))
 
     def tasks(self, session: Session, steps: range) -> StepTasks:
-        """How an engine that has workers is given these steps."""
+        """How these steps become tasks for an engine with workers."""
         # Late: without workers, none of these is needed.
         if not self.plan.batched:
             from loaderx.loader.tasks.records import RecordTasks
 
             return RecordTasks(session, self, steps)
-        # The consumer puts a shared step together, and would call functions of whole batches.
+        # The consumer joins a shared step, and would have to call functions of whole batches.
         if not self._shared_rows or (self._calls_above and not session.shares_sources):
             return StepTasks(session, steps)
         from loaderx.loader.tasks.shared_steps import SharedStepTasks, StepTimes
@@ -101,7 +101,7 @@ class PlanWork(Work):
         return make_range(self, task, lend)
 
     def join(self, step: int, parts: Sequence[Part], lend: Lend) -> Tree | Measured | None:
-        """The element of a step, made of its parts; None if they do not fit together."""
+        """Joins the parts of a step into its element; None if they do not fit together."""
         from loaderx.loader.tasks.parts import join_parts
 
         return join_parts(self.plan, step, parts, lend)
@@ -114,7 +114,7 @@ class PlanWork(Work):
         return 1 if len(task) == 1 else max(1, task[2] - task[0])
 
     def ahead(self, run: TaskRun, steps: range) -> Run:
-        """The run of these steps, whose records are fetched ahead of it if their sources do so."""
+        """The run of these steps, with records fetched ahead if their sources support it."""
         if not are_fetched(self._sources):
             return run
         from loaderx.loader.fetch_ahead.tracks import (
@@ -124,7 +124,7 @@ class PlanWork(Work):
         return steps_ahead(run, self.plan.copy(), steps)
 
     def __getstate__(self) -> dict[str, object]:
-        # Workers do not need them.
+        # Not needed by workers.
         return {**self.__dict__, "_node": None, "_sources": [], "_step_times": None}
 
     def describe(self, task: Task) -> str:
@@ -155,18 +155,18 @@ def work_of(node: Node, shard: tuple[int, int]) -> PlanWork:
 
 
 def _only_gathers(part: object) -> bool:
-    # Not of a class above it: a subclass may have code of the user's.
+    # Not inherited: a subclass may contain user code.
     return bool(vars(type(part)).get("only_gathers"))
 
 
 def are_thread_safe(sources: Sequence[Source]) -> tuple[bool, str]:
-    """May threads read all sources at once?  And the name of one that does not say."""
+    """Whether threads may read all sources at once, and the name of one that does not say."""
     unsure = (source.unsure for source in sources if isinstance(source, ObjectSource))
     return all(source.thread_safe for source in sources), next(filter(None, unsure), "")
 
 
 def are_fetched(sources: Sequence[Source]) -> bool:
-    """Does one of them bring its records to this machine before they are read?"""
+    """True if a source fetches its records to this machine before they are read."""
     return True in [source.fetches for source in sources]
 
 
@@ -176,7 +176,7 @@ def sources_of(node: Node) -> list[Source]:
 
 
 def calls_batch_functions(node: Node) -> bool:
-    """Are functions of the user's called for whole batches?"""
+    """True if user functions are called with whole batches."""
     return any(below.user_objects for below in node.below() if below.batched)
 
 

@@ -1,14 +1,14 @@
-"""Ranges of rows: a task of four numbers, what a worker makes of it, and the elements of that.
+"""Ranges of rows: tasks of four numbers, their results, and the elements in these.
 
-The task ``(first, row, last, end)`` stands for the rows from ``row`` of step ``first`` up to
-``end`` of step ``last``, which is not part of it.  Three kinds of tasks are ranges: a few single
-records (`records`), the windows of a source that decodes chunks (`windows`), and the rows of a step
-that several workers make together (`shared_steps`).
+The task ``(first, row, last, end)`` stands for the rows from ``row`` of step ``first`` up to, not
+including, ``end`` of step ``last``.  Three kinds of tasks are ranges: a few single records
+(`records`), the windows of a source that decodes chunks (`windows`), and the rows of a step that
+several workers make together (`shared_steps`).
 
-A step that lies in several ranges comes in parts, and is put together by the consumer.  If a step
-fails, its range ends there, and the error is raised at its own step.  If a part fails, or the parts
-do not fit together, or a range is lost as a whole (its workers died, something in it cannot be
-sent), its steps are made alone, so that what is raised or replaced does not depend on ranges.
+A step that lies in several ranges arrives in parts, and the consumer joins them.  If a step fails,
+its range ends there, and the error is raised at its own step.  If a part fails, or the parts do not
+fit together, or a whole range is lost (its workers died, something in it cannot be sent), its steps
+are made alone, so that errors and replaced records do not depend on ranges.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from loaderx.tree import Tree, flatten
 
 
 class MadeRange(TypedDict):
-    """What a worker makes of a range."""
+    """The result of a range."""
 
-    first: Part | None  # rows of the first step, if the range has not all of them
+    first: Part | None  # rows of the first step, if the range does not have all of them
     elements: list[Element]  # whole steps: fewer than asked for after a failure
-    last: Part | None  # rows of the last step, if the range has not all of them
+    last: Part | None  # rows of the last step, if the range does not have all of them
     error: RaisedAhead | None  # of the step after the elements
-    seconds: npt.NDArray[np.float64]  # that it took
+    seconds: npt.NDArray[np.float64]  # time to make the range
     nbytes: npt.NDArray[np.int64]  # of decoded chunks that were in use
 
 
 class JoinsParts(Protocol):
-    """Makes steps of parts."""
+    """Joins parts into steps."""
 
     def join(self, step: int, parts: Sequence[Part], lend: Lend) -> Element | None:
         """The element of a step; None if its parts do not fit together."""
 
 
 class Ready:
-    """A result that is here already."""
+    """A result that is already available."""
 
     def __init__(self, value: Element) -> None:
         self._value = value
@@ -63,21 +63,21 @@ class Ready:
 
 
 class RangeTasks(StepTasks):
-    """Takes ranges apart into elements.  Subclasses cut them, in `next`."""
+    """Splits the results of ranges into elements.  Subclasses cut the ranges, in `next`."""
 
     def __init__(self, session: Session, work: JoinsParts, steps: range) -> None:
         super().__init__(session, steps)
         self._work = work
         self._reached = steps.start  # the next step to be handed out
         self._parts: list[Part] = []  # of that step
-        self._joined: Element = None  # the last step that was put together: it has its own memory
+        self._joined: Element = None  # the last step that was joined: it has its own memory
         self._lend = Pool().lend
 
     def take(self, count: int) -> range:
         self.position, self._parts = (
             self._reached,
             [],
-        )  # a step of which there are rows begins again
+        )  # a step that is partly there starts over
         steps = self.advance(count)
         self._reached = steps.stop
         return steps
@@ -93,7 +93,7 @@ class RangeTasks(StepTasks):
         self.notice(made)
         ready: list[Element] = []
         step = first
-        if row or first == last:  # it begins inside of a step, which may have been made alone
+        if row or first == last:  # begins inside a step, which may have been made alone
             if step >= self._reached and not self._add_part(task, made):
                 return []
             if first == last:
@@ -120,21 +120,21 @@ class RangeTasks(StepTasks):
         return ready[::-1]
 
     def _add_part(self, task: Task, made: MadeRange) -> bool:
-        """Keeps rows of a step; False if they could not be made, and the step is made alone."""
+        """Keeps rows of a step; False if they could not be made, so that the step is made alone."""
         first, _, last, end = task
         part = made["first"]
         if part is None:
             self._make_alone(first, last, end)
             return False
-        # Until the step is whole, its memory may be needed for others.
+        # A copy, since the memory of the range may be needed before the step is whole.
         self._parts.append(copied(part, self._lend) if first == last else part)
         return True
 
     def notice(self, made: MadeRange) -> None:
-        """Looks at what a range took."""
+        """Called with each result, for subclasses that measure."""
 
     def _make_alone(self, step: int, last: int, end: int) -> None:
-        """A step of a range could not be made in it: it is made alone, and then the rest."""
+        """Makes a step that failed in its range alone, and then the rest of the range."""
         self.again = [((step,), None)]
         if (step + 1, 0) < (last, end):
             self.again.append(((step + 1, 0, last, end), None))

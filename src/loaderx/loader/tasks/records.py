@@ -1,10 +1,9 @@
 """Single records, a few of them in a task.
 
-To hand a task to a worker and to take its result costs 20 to 50 microseconds.  Where a step is one
-record, that is more than most records need.  So a task is a range of consecutive steps, as many as
-take about half a millisecond: one, at first, and where records take longer than that.  A slow
-record delays those before it by no more than the time of a range, since a worker that has taken too
-long hands over what it has.
+Handing a task to a worker and taking its result costs 20 to 50 microseconds, more than most single
+records need.  So a task is a range of consecutive steps that take about half a millisecond: one
+step at first, and while records take longer than that.  A slow record delays those before it by no
+more than the time of a range, since a worker that has taken too long hands over what it has.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from loaderx.loader.tasks.ranges import MadeRange, RangeTasks
 from loaderx.loader.tasks.steps import Submitted
 from loaderx.reading.single_records import detached
 
-RANGE_S = 0.5e-3  # that a range is to take
+RANGE_S = 0.5e-3  # target time of a range
 MOST = 64  # steps in a range
 
 
@@ -35,7 +34,7 @@ class RecordTasks(RangeTasks):
         self._size = max(1, min(2 * self._size, fitting, MOST))
 
     def _make_alone(self, step: int, last: int, end: int) -> None:
-        """The rest of a range for which there was no time."""
+        """Submits the rest of a range that the worker cut short."""
         self.again = [((step, 0, last, end), None)]
 
     def detached(self, element: Element) -> Element:

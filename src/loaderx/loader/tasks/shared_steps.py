@@ -1,12 +1,11 @@
-"""Steps of which several workers make some rows each.
+"""Steps that several workers make together, some rows each.
 
-While there are enough steps, workers that make one each have as much to do as workers that share
-one, and nothing has to be put together.  That is not so where a run begins, since the consumer
-waits for the first step and for nothing else, and where it ends, since fewer steps are left than
-there are workers.  There a step is cut into ranges of rows.
+While there are enough steps, each worker makes its own, and nothing has to be joined.  At the
+beginning of a run, however, the consumer waits for the first step alone, and at the end fewer steps
+are left than there are workers.  There a step is cut into ranges of rows.
 
-A step is shared only if functions of the user's run for its single records, and none for the whole
-batch, which the consumer would have to call; and if steps take long, as soon as that is known.
+A step is shared only if user functions run for its single records, and none for the whole batch,
+which the consumer would have to call.  Once the time of a step is known, only long ones are shared.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from loaderx.loader.tasks.ranges import JoinsParts, MadeRange, RangeTasks
 from loaderx.loader.tasks.steps import Again, Submitted
 
 SHARED_S = 10e-3  # a step that takes less is not worth sharing
-RANGE_S = 4e-3  # that a range takes at least
-RANGES = 16  # of a step, at most; or as many as tasks are kept under way
+RANGE_S = 4e-3  # least time of a range
+RANGES = 16  # most ranges of a step, unless more tasks are kept under way
 
 
 class StepTimes:
-    """What is known about the steps of a loader; all its runs share it."""
+    """Times of a loader's steps, shared by all its runs."""
 
     def __init__(self) -> None:
-        self.step_s: float | None = None  # that a shared step took, all its rows together
-        self.can_share = True  # until a step takes too little, or could not be shared
+        self.step_s: float | None = None  # time of a shared step, all its rows together
+        self.can_share = True  # until a step is too fast, or could not be shared
 
     def took(self, step_s: float) -> None:
         self.step_s = step_s
@@ -36,7 +35,7 @@ class StepTimes:
 
 
 class SharedStepTasks(RangeTasks):
-    """A task for each step, but for the first and the last ones."""
+    """One task per step, but several for the first and the last ones."""
 
     def __init__(
         self, session: Session, work: JoinsParts, steps: range, rows: int, times: StepTimes
@@ -52,7 +51,7 @@ class SharedStepTasks(RangeTasks):
         if can_share and self.is_shared(under_way):
             self._ranges = cut(self.position, self._rows, self._count())[::-1]
             self._more[self.position] = len(self._ranges) - 1
-            self.extra += len(self._ranges) - 1  # so many steps are under way, however cut
+            self.extra += len(self._ranges) - 1  # cutting does not reduce the steps under way
             self.position += 1
         return self._ranges.pop() if self._ranges else super().next(under_way)
 
@@ -61,24 +60,24 @@ class SharedStepTasks(RangeTasks):
         return super().take(count)
 
     def is_shared(self, under_way: Sequence[Submitted]) -> bool:
-        """Is the next step to be cut?"""
+        """True if the next step should be cut."""
         window = self.session.window
         if window < 2:
             return False
         if self.position == self._first:
             return True
         is_tail = self.stop - self.position < window // 2
-        return is_tail and not (under_way and under_way[0][1].done())  # the consumer waits
+        return is_tail and not (under_way and under_way[0][1].done())  # only if the consumer waits
 
     def _count(self) -> int:
-        """Into how many ranges: small ones, so that a slow record holds up few others."""
+        """The number of ranges: small ones, so that a slow record holds up few others."""
         step_s, window = self._times.step_s, self.session.window
         return window if step_s is None else max(window, min(RANGES, int(step_s / RANGE_S)))
 
     def notice(self, made: MadeRange) -> None:
         self._spent_s += float(made["seconds"][0])
         if made["first"] is None:
-            self._times.can_share = False  # what cannot be sent would be made twice each time
+            self._times.can_share = False  # rows that cannot be sent would be made twice each time
 
     def collect(self, task: Task, made: Element) -> list[Element]:
         ready = super().collect(task, made)
@@ -95,7 +94,7 @@ class SharedStepTasks(RangeTasks):
 
 
 def cut(step: int, rows: int, count: int) -> list[Task]:
-    """The rows of a step in so many ranges, as equal as can be; never an empty one.
+    """Cuts the rows of a step into ``count`` ranges, as equal as possible, none empty.
 
     >>> cut(7, rows=10, count=4)
     [(7, 0, 7, 2), (7, 2, 7, 5), (7, 5, 7, 7), (7, 7, 8, 0)]

@@ -8,20 +8,20 @@ from typing import TypeAlias
 from loaderx.engines.base import Element, Pending, Session, Task
 
 Submitted: TypeAlias = tuple[Task, Pending]
-"""A task that is under way."""
+"""A task under way."""
 
 NO_LIMIT = 1 << 62  # more tasks than are ever under way
 
 Again: TypeAlias = tuple[Task, Pending | None]
-"""A task that comes before all others, and its result if that is here already."""
+"""A task to do before all others, and its result if already available."""
 
 
 class StepTasks:
-    """Cuts consecutive steps into tasks, one each.  Subclasses cut them in other ways."""
+    """Turns consecutive steps into tasks, one each.  Subclasses cut them in other ways."""
 
     def __init__(self, session: Session, steps: range) -> None:
         self.session = session
-        self.position, self.stop = steps.start, steps.stop  # the next step that has no task yet
+        self.position, self.stop = steps.start, steps.stop  # the next step without a task
         self.given = steps.start  # the step after those that workers have been given
         self.extra = 0  # tasks to keep under way beyond the session's window
         self.most = NO_LIMIT  # tasks that may be under way at once
@@ -29,7 +29,7 @@ class StepTasks:
         self.again: list[Again] = []  # to be done before all others
 
     def next(self, under_way: Sequence[Submitted]) -> Task | None:
-        """The next task, behind those that are under way; None after the last."""
+        """The next task after those under way; None after the last."""
         position = self.position
         if position >= self.stop:
             return None
@@ -41,17 +41,17 @@ class StepTasks:
         return self.advance(count)
 
     def advance(self, count: int) -> range:
-        """Moves on by so many steps; returns them."""
+        """Moves on by ``count`` steps, and returns them."""
         first = self.position
         self.position = min(self.stop, first + count)
         return range(first, self.position)
 
     def collect(self, task: Task, made: Element) -> list[Element]:
-        """The elements that came of a task, the next one last."""
+        """The elements in the result of a task, the next one last."""
         return [made]
 
     def after_loss(self, task: Task, error: Exception) -> list[Again]:
-        """What to do instead of a task that failed as a whole; raises its error if that is all."""
+        """Tasks to do instead of one that failed as a whole; raises its error if there are none."""
         raise error
 
     def detached(self, element: Element) -> Element:

@@ -1,4 +1,4 @@
-"""The work of a loader whose chain is a stream: its units."""
+"""The work of a loader whose chain is a stream: makes its units."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class UnitWork(Work):
         return Measured(output, (), Timing(context.times, 1))  # the output has its failures
 
     def ahead(self, run: Run, lookaheads: Sequence[Lookahead]) -> Run:
-        """The run that reads these units, fetched ahead of it if their sources do so."""
+        """The run that reads these units, fetched ahead if their sources support it."""
         if not are_fetched(self._sources):
             return run
         from loaderx.loader.fetch_ahead.tracks import (
@@ -72,7 +72,7 @@ class UnitWork(Work):
 
 
 class UnitSession:
-    """An engine's session, for the readers of one iterator."""
+    """An engine's session as the readers of one iterator use it."""
 
     def __init__(self, session: Session, *, has_units: bool) -> None:
         self._session = session
@@ -94,7 +94,7 @@ class UnitSession:
         cancel_all(self._session, units)
 
     def notice(self, measured: Measured) -> None:
-        """A unit has come, and this is known about its making."""
+        """Receives the measurements of a unit that was delivered."""
         self._session.notice(measured)
         self.measured.append(measured)
 
@@ -134,7 +134,7 @@ class SubmittedUnit:
             session.waiting = None
         output: UnitOutput = element
         if type(element) is Measured:
-            output, element.value = element.value, None  # the arrays must not live on
+            output, element.value = element.value, None  # do not keep the arrays alive
             session.notice(element)
         return output
 

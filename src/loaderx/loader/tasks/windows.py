@@ -1,10 +1,10 @@
 """Windows of chunks, each made by one worker.
 
-Some sources decode large chunks, and the rows of a window come from the same chunks.  Workers that
-each made a step of it would all decode the same; so a task is a window, a range of rows.  How many
-windows are under way is limited by the bytes that they take.
+Some sources decode large chunks, and the rows of a window come from the same chunks.  If each
+worker made one step, all would decode the same chunks; so a task is a whole window, as a range of
+rows.  The bytes that windows take limit how many are under way.
 
-Threads share what a source has decoded: there a task is a step.
+Threads share decoded chunks: for them a task is a step.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class WindowWork(PlanWork):
         self._chunked = [part for part in parts if isinstance(part, KeepsChunks)]
 
     def __getstate__(self) -> dict[str, object]:
-        return {**super().__getstate__(), "_windows": None}  # workers do not need them
+        return {**super().__getstate__(), "_windows": None}  # not needed by workers
 
     def tasks(self, session: Session, steps: range) -> WindowTasks:
         return WindowTasks(session, self, steps)
@@ -45,7 +45,7 @@ class WindowWork(PlanWork):
         return self._windows.ranges(steps)
 
     def nbytes(self, task: Task) -> int:
-        """The bytes that a window takes, more or less; 0: not known before one is made."""
+        """The approximate bytes of a window; 0: not known before one is made."""
         assert self._windows is not None
         first, _, last, _ = task
         rows = (last - first + 1) * self._windows.cut.size  # other hosts' rows lie between these
@@ -80,7 +80,7 @@ class WindowTasks(RangeTasks):
         if self.session.shares_sources:
             self._windows, self.most = None, NO_LIMIT
             return super().next(under_way)
-        if self._windows is None:  # it begins here, or the engine has other workers than before
+        if self._windows is None:  # at the start, or after the engine changed its workers
             self._windows = self._windows_work.windows(range(self.position, self.stop))
         task = next(self._windows, None)
         if task is not None:
@@ -100,5 +100,5 @@ class WindowTasks(RangeTasks):
             self.most = self._fitting
 
     def _set_fitting(self, nbytes: int) -> None:
-        """As many windows of this size as the budget has room for."""
+        """Computes how many windows of this size fit into the budget."""
         self._fitting = max(1, chunk_budget() // max(1, nbytes))

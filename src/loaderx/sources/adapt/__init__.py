@@ -1,1 +1,1 @@
-"""What a user has in memory, as sources: arrays, frames, lists, objects with an index."""
+"""Sources for objects in memory: arrays, frames, lists, objects with an index."""

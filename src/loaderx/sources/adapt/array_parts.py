@@ -1,4 +1,4 @@
-"""Rows of many arrays of one look, gathered into one batch.
+"""Gathers rows of many arrays of equal dtypes and shapes into one batch.
 
 With a gather for each source, a batch that takes a row or two from each of a hundred would cost a
 hundred gathers.  A view of each row, and one `np.concatenate` of them, costs 0.2 µs a row, however
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ArrayParts:
-    """Sources of arrays in memory or mapped, whose records look alike."""
+    """Sources of arrays, in memory or mapped, with records of equal dtypes and shapes."""
 
     def __init__(self, sources: Sequence[ArraySource]) -> None:
         self._sources = sources
@@ -38,7 +38,7 @@ class ArrayParts:
 
     @staticmethod
     def of(sources: Sequence[ArraySource]) -> ArrayParts | None:
-        """None if they do not look alike, or some are lazy."""
+        """None if their records differ in dtype or shape, or some are lazy."""
         looks = _looks(sources[0])
         alike = looks is not None and all(
             source.structure is sources[0].structure and _looks(source) == looks
@@ -66,7 +66,7 @@ class ArrayParts:
         return cold if cold.is_needed else None
 
     def _spans(self, numbers: Indices) -> Iterator[Span]:
-        """Where the rows lie that have these numbers, counted through all sources."""
+        """Where the rows with these numbers lie, counted through all sources."""
         from loaderx.sources.files.cold import Span
 
         which = np.searchsorted(self._starts, numbers, side="right") - 1

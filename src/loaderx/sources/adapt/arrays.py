@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from loaderx.sources.files.cold import ColdReads
 
 _THREAD_SAFE_LAZY = ("h5py", "zarr", "loaderx")
-_MOST_LISTED = 8  # arrays in a list that are taken as columns; a tuple may have more
+_MOST_LISTED = 8  # longest list of arrays that is taken as columns; a tuple may be longer
 _SHOWN = 5
 
 
 class LazyArray(Protocol):
-    """An array on disk, read where it is indexed: h5py, zarr, a member of a compressed ``.npz``."""
+    """An array on disk, read by indexing: h5py, zarr, a member of a compressed ``.npz``."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -112,7 +112,7 @@ class ArraySource(OwnSource):
 
     @property
     def is_mapped(self) -> bool:
-        """May rows come from disk?"""
+        """True if rows may come from disk."""
         return self._cold is not None
 
     def label(self) -> str:
@@ -196,7 +196,7 @@ class ArraySource(OwnSource):
 
 
 def gatherer_of(names: Sequence[Hashable], columns: Sequence[Array], rows: int) -> Gather:
-    """`gather` of ``rows`` rows of these columns, with everything looked up beforehand."""
+    """A `gather` of ``rows`` rows of these columns, with all lookups done beforehand."""
     layout = Layout.of(*[((rows, *column.shape[1:]), column.dtype) for column in columns])
     takes = [taker(column) for column in columns]
 
@@ -231,7 +231,7 @@ def _is_list_of_arrays(value: object) -> bool:
 
 
 def _rows_of_lists(tree: Tree, path: str = "") -> Tree:
-    """The tree with lists of lists as arrays: small matrices written by hand."""
+    """The tree with lists of lists (small matrices written by hand) as arrays."""
     if isinstance(tree, dict):
         return {key: _rows_of_lists(value, f"{key}") for key, value in tree.items()}
     if _is_list_of_arrays(tree) and len(tree) > _MOST_LISTED and not np.isscalar(tree[0]):
@@ -257,7 +257,7 @@ def _rows_of_lists(tree: Tree, path: str = "") -> Tree:
 
 
 def _is_mapped(array: Array) -> bool:
-    """Is it a memory map, or a view of one?"""
+    """True for a memory map or a view of one."""
     base: object = array
     while base is not None and not isinstance(base, np.memmap):
         base = getattr(base, "base", None)
@@ -276,7 +276,7 @@ def _cold_reads(leaves: Sequence[Leaf]) -> ColdReads | None:
 
 
 def _rows_of_h5(leaf: Leaf) -> Array | None:
-    """The rows of an HDF5 dataset that can be mapped; None for all else."""
+    """The mapped rows of an HDF5 dataset; None for anything that cannot be mapped."""
     if "h5py" not in sys.modules:
         return None
     from loaderx.sources.adapt.h5_datasets import is_h5_dataset, mapped_rows  # late: few have any
@@ -285,7 +285,7 @@ def _rows_of_h5(leaf: Leaf) -> Array | None:
 
 
 def _leaf(leaf: Leaf, path: str) -> Array | LazyArray:
-    """An array as a read-only view, or a lazy array-like as it is."""
+    """An array as a read-only view, or a lazy array unchanged."""
     if isinstance(leaf, np.ndarray):
         if _is_mapped(leaf):
             from loaderx.sources.mapping import remember  # late: most arrays are in memory
@@ -318,21 +318,21 @@ def _leaf(leaf: Leaf, path: str) -> Array | LazyArray:
 
 
 def _is_lazy(leaf: object) -> bool:
-    """Is it an array on disk, as of h5py and zarr?  Tensors in memory have DLPack."""
+    """True for an array on disk, as of h5py and zarr.  Tensors in memory have DLPack."""
     needed = ("shape", "dtype", "__getitem__")
     in_memory = hasattr(leaf, "__dlpack__") or hasattr(leaf, "iloc")  # tensors; pandas
     return all(hasattr(leaf, name) for name in needed) and not in_memory
 
 
 def read_lazy(leaf: LazyArray, indices: Indices) -> Array:
-    """Rows of a lazy array, by slices and ascending indices, which all such libraries read fast."""
-    if hasattr(leaf, "whole"):  # a member of a compressed .npz, which is unpacked once
+    """Rows of a lazy array, read by slices and ascending indices: fast in all such libraries."""
+    if hasattr(leaf, "whole"):  # a member of a compressed .npz, unpacked once
         return taken(np.asarray(leaf.whole()), indices)
     rows, inverse = np.unique(indices, return_inverse=True)
     first, last = int(rows[0]), int(rows[-1])
     if last - first < 2 * len(rows):  # dense: one slice is faster than single rows
         return np.asarray(leaf[first : last + 1])[indices - first]
-    index = getattr(leaf, "oindex", leaf)  # zarr indexes by lists of rows only there
+    index = getattr(leaf, "oindex", leaf)  # zarr takes lists of rows only there
     return np.asarray(index[rows])[inverse.reshape(-1)]
 
 

@@ -1,11 +1,11 @@
-"""Reads of many records at once that fail where single reads do not.
+"""Bulk reads that fail where single reads do not.
 
-If a record cannot be read alone either, the data is at fault, and the error is that record's.  If
-all of them can be read alone, only the bulk read is at fault (it does not take repeated indices,
-say).  Then the records that were read alone are used, and a warning says so, once for each source.
+If a record cannot be read alone either, the data is at fault, and that record's error is raised.
+If all of them can be read alone, only the bulk read is at fault (it may not take repeated indices).
+Then the records that were read alone are used, and a warning says so, once for each source.
 
-The next batch tries the bulk read again.  If a failure ended it for good, a batch would depend on
-what was read before it, and on the worker that read it.
+The next batch tries the bulk read again.  If one failure disabled it for good, a batch would depend
+on what was read before it, and on the worker that read it.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from loaderx.errors import ArgumentError, LoaderxError, LoaderxWarning, one_line
 from loaderx.tree import Tree, flatten, spec_of
 
 INDEXING = "indexing"
-"""A bulk read by ``obj[...]``, and not by a method."""
+"""A bulk read by ``obj[...]`` rather than by a method."""
 
 
 class BulkReads:
-    """The bulk read of a source: has it failed, and what do its records look like?"""
+    """The bulk read of a source: whether it has failed, and the spec of its records."""
 
     def __init__(self, owner: str, method: str) -> None:
         self._owner, self.method = owner, method
         self.has_failed = False
         self._together: Tree | None = None  # specs of a record
         self._alone: Tree | None = None
-        self.is_known = False  # has a record of the bulk read been looked at?
+        self.is_known = False  # the spec of a bulk-read record is known
 
     def worked(self, record: Tree) -> None:
-        """Remembers what a record of the bulk read looks like."""
+        """Remembers the spec of a record of the bulk read."""
         self._together = _spec(record)
         self._compare()
         self.is_known = True
@@ -48,7 +48,7 @@ class BulkReads:
         )
         self._alone = _spec(records[0])
         self._compare()
-        self.has_failed = True  # only now: if the warning is an error, it must come again
+        self.has_failed = True  # only now: if warnings are errors, this one must come again
 
     def _compare(self) -> None:
         if self._together is None or self._alone is None:
@@ -62,7 +62,7 @@ class BulkReads:
             )
             return
         for path, one, two in zip(structure.paths(), together, alone, strict=True):
-            # Records that are not stacked may differ in shape.
+            # Records need not have equal shapes unless they are stacked.
             is_like = len(one.shape) == len(two.shape) and self.method != "gather"
             if one.dtype != two.dtype or not (is_like or one.shape == two.shape):
                 leaf = f'leaf "{path}" of {self._owner}' if path else f"a record of {self._owner}"
@@ -82,5 +82,5 @@ def _spec(record: Tree) -> Tree | None:
 def _warn(text: str, error: Exception | None = None) -> None:
     try:
         warn_user(text)
-    except LoaderxWarning as raised:  # the user made warnings errors: this one is not a record's
+    except LoaderxWarning as raised:  # the user made warnings errors: not an error of a record
         raise ArgumentError(text) from error or raised

@@ -1,4 +1,4 @@
-"""Checks of an object that `Dataset.from_source` was given, with messages that say what to do."""
+"""Checks of the object given to `Dataset.from_source`, with messages that say what to do."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _GATHER = "gather(self, indices, lend), where `lend` may be left out"
 
 
 def is_source(obj: object) -> bool:
-    """Is it a `Source`, or has it the methods of one?"""
+    """True for a `Source`, or an object with the methods of one."""
     if isinstance(obj, Source):
         return True
     return all(callable(getattr(obj, name, None)) for name in ("gather", "records"))
 
 
 def check_readable(obj: object) -> None:
-    """Refuses what has no length, what cannot be indexed, and what looks like something else."""
+    """Refuses objects without a length or an index, and objects meant for other methods."""
     kind = type(obj).__name__
     if isinstance(obj, type):
         raise ArgumentTypeError(
@@ -81,7 +81,7 @@ def _check_subclass(source: Source) -> None:
 
 
 def _check_fetch(source: Source) -> None:
-    """Its errors are dropped where it is called, so it must be right."""
+    """Checks the signature of ``fetch`` now, since errors of its calls are dropped."""
     try:
         signature = inspect.signature(source.fetch)
     except ValueError:  # a builtin without a signature
@@ -97,7 +97,7 @@ def _check_fetch(source: Source) -> None:
 
 
 def _are_columns(arrays: tuple[object, ...]) -> bool:
-    """Do they look like the leaves of records: several arrays of one leading length?"""
+    """True if they look like leaves of records: several arrays of one leading length."""
     shapes: list[tuple[int, ...]] = [getattr(array, "shape", ()) for array in arrays]
     return len(shapes) > 1 and all(shapes) and len({shape[0] for shape in shapes}) == 1
 
@@ -119,7 +119,7 @@ def checked_length(obj: Sized) -> int:
 
 
 def gather_takes_lend(obj: object) -> bool | None:
-    """Is its gather called with ``lend``?  None: it has no gather that can be used."""
+    """Whether its gather takes ``lend``; None: it has no usable gather."""
     if is_source(obj) and not getattr(obj, "gathers", True):
         return None
     gather = getattr(obj, "gather", None)
@@ -166,7 +166,7 @@ def checked_spec(obj: object) -> Tree | None:
 
 
 def checked_label(obj: object, default: str) -> str:
-    """What the ``repr`` shows of a source."""
+    """The label of a source in the ``repr``, checked."""
     label = obj.label() if hasattr(obj, "label") else default
     if not isinstance(label, str) or "\n" in label:
         raise ArgumentTypeError(
@@ -202,7 +202,7 @@ def refuse_sources(obj: object) -> None:
 
 
 def is_indexed(obj: object) -> bool:
-    """Is it read record by record, and is it not an array, list or dict?"""
+    """True if it is read record by record, and is no array, list or dict."""
     is_array = hasattr(obj, "shape") and hasattr(obj, "dtype")
     if is_array or isinstance(obj, (str, bytes, list, tuple, Mapping)):
         return False

@@ -66,10 +66,10 @@ class ChunkSource(Source):
         raise NotImplementedError(f"{type(self).__name__} has no chunks.")
 
     def read_chunk(self, number: int) -> Tree:
-        """All records of a chunk: a list of them, or stacked as in `gather` where there is a spec.
+        """All records of a chunk: a list of them, or stacked as in `gather` if there is a spec.
 
-        ``number`` counts the chunks of `chunks`, those without records left out.  loaderx does not
-        change what is returned.
+        ``number`` counts the chunks of `chunks`, without empty ones.  loaderx does not change what
+        is returned.
         """
         raise NotImplementedError(f"{type(self).__name__} has no read_chunk.")
 
@@ -82,7 +82,7 @@ class ChunkSource(Source):
 
     @cached_property
     def kept_chunks(self) -> KeptChunks[Chunk]:
-        """The chunks that were read last."""
+        """The chunks that are kept."""
         return KeptChunks(self._decode, self._parts.counts)
 
     def _decode(self, number: int) -> Chunk:
@@ -158,7 +158,7 @@ def _counts(parts: Sequence[tuple[int, Places, Indices]]) -> dict[int, int]:
 
 
 def chunk_counts(parts: Parts, indices: Indices) -> dict[int, int]:
-    """The chunks that these records lie in, and how many in each."""
+    """The chunks that hold these records, and how many each holds."""
     numbers = np.searchsorted(parts.ends, indices, side="right")
     found, counts = np.unique(numbers, return_counts=True)
     return dict(zip(found.tolist(), counts.tolist(), strict=True))

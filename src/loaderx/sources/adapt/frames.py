@@ -21,7 +21,7 @@ Table: TypeAlias = Any
 
 
 def is_frame(obj: object) -> bool:
-    """Is it a table of columns?"""
+    """True for a table of columns."""
     kind = type(obj)  # asking the object could start a query
     pandas = hasattr(kind, "iloc") and hasattr(kind, "columns")
     polars = hasattr(kind, "get_columns") or hasattr(kind, "collect_schema")
@@ -29,16 +29,16 @@ def is_frame(obj: object) -> bool:
 
 
 def is_column(obj: object) -> bool:
-    """Is it one column of a table?"""
+    """True for one column of a table."""
     kind = type(obj)
     counts = hasattr(kind, "null_count") or hasattr(kind, "isna")
     return counts and hasattr(kind, "to_numpy") and not is_frame(obj)
 
 
 def without_frames(tree: Tree) -> tuple[Tree, bool]:
-    """The tree with arrays in place of frames and columns; does the length of some records differ?
+    """The tree with arrays in place of frames and columns, and whether records differ in length.
 
-    Where it does, the array is one of objects, each a read-only array.
+    If they do, the array holds objects, each a read-only array.
     """
     leaves, structure = flatten(tree)
     if not any(is_frame(leaf) or is_column(leaf) for leaf in leaves):

@@ -1,6 +1,6 @@
-"""HDF5 datasets that lie in their file in one piece: mapped there, instead of being read by h5py.
+"""Maps HDF5 datasets that lie in their file in one piece, instead of reading them with h5py.
 
-h5py reads shuffled rows of a dataset forty times slower than NumPy those of a map.
+h5py reads shuffled rows forty times slower than NumPy reads them from a map.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _VirtualSource(Protocol):
 
 
 class H5Dataset(Protocol):
-    """What is used of `h5py.Dataset`."""
+    """The part of `h5py.Dataset` that is used."""
 
     chunks: tuple[int, ...] | None
     compression: str | None
@@ -50,11 +50,11 @@ class H5Dataset(Protocol):
 
 
 def offset_of(dataset: H5Dataset) -> int | None:
-    """Where the rows of a dataset lie in its file in one piece; None if they do not."""
+    """Where the rows of a dataset begin in its file; None if they are not in one piece."""
     is_plain = dataset.chunks is None and not dataset.external and not dataset.is_virtual
     if not is_plain or dataset.dtype.hasobject or not dataset.nbytes:
         return None
-    # What was never written has no place; with a user block h5py gives a wrong one instead of None.
+    # Rows never written have no offset; with a user block h5py gives a wrong one, not None.
     if dataset.id.get_storage_size() != dataset.nbytes:
         return None
     return dataset.id.get_offset()
@@ -68,7 +68,7 @@ def is_h5_dataset(obj: object) -> TypeGuard[H5Dataset]:
 def mapped_rows(dataset: H5Dataset) -> Array | None:
     """The rows of a dataset of an open file, mapped; None if they must be read by h5py."""
     offset = offset_of(dataset)
-    if offset is None or dataset.file.mode != "r":  # a writer may hold rows back
+    if offset is None or dataset.file.mode != "r":  # a writer may have rows in its buffers
         return None
     try:
         with open_regular(dataset.file.filename) as file:

@@ -1,9 +1,9 @@
-"""Iterables: records in one order, with no index.
+"""Iterables: records in one order, without an index.
 
 A source is opened for a *part*: part i of n, where n is the number of lanes.  The result is an
 iterator that knows its position.  Objects that keep a state themselves (``state_dict`` and
 ``load_state_dict``, or ``get_state`` and ``set_state``, on the iterator or on the iterable) are
-asked for it; for all others the records are counted, and skipped when a state is restored.
+asked for it; for all others, records are counted, and skipped when a state is restored.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class IterableSource:
     def __init__(self, made: Iterable[Tree] | Callable[..., Iterable[Tree]]) -> None:
         if isinstance(made, (str, bytes)):
             raise ArgumentTypeError(f"from_iterable needs an iterable of records, got {made!r}.")
-        self._made: Any = made  # which of the two it is, `is_factory` says
+        self._made: Any = made  # `is_factory` says which of the two
         self.is_factory = callable(made) and not isinstance(made, Iterable)
         self.name = name_of(made) if self.is_factory else type(made).__name__
         self.shards = callable(made) and self.is_factory and _takes_two(made)
@@ -67,7 +67,7 @@ class IterableSource:
         return made
 
     def beginning(self, save: Callable[[], OwnState]) -> OwnState:
-        """The state that an object had at first, if it is read again; None if it is still there."""
+        """The initial state of an object, which a new read must restore; None if not needed."""
         if self.is_factory:
             return None  # the iterable is new
         if not self._was_read:
@@ -93,9 +93,9 @@ def _takes_two(function: Callable[..., object]) -> bool:
 
 
 class OpenIterable:
-    """An iterator that knows its position: ``[records read, did it end, the source's own state]``.
+    """An iterator that knows its position: ``[records read, whether it ended, its own state]``.
 
-    Once it has ended, its own state is not used: some iterables start again from there.
+    Once it has ended, its own state is not used: some iterables would start again from it.
     """
 
     def __init__(self, source: IterableSource, part: int, parts: int, position: object) -> None:

@@ -1,12 +1,12 @@
-"""Chunks that were decoded last, kept within a budget of bytes.
+"""A cache of decoded chunks, within a budget of bytes.
 
 A chunk (a row group, a shard) must be fetched and decoded as a whole, and the records of a batch
-come from several.  So a chunk is kept for as long as newer ones leave room for it.  The first to go
-are those of which as many records have been read as they have: most orders read each once an epoch.
-``LOADERX_CHUNK_BYTES`` says how many bytes of chunks may be kept; by default 1 GiB.  Threads share
-them, and decode different ones at the same time.  Worker processes cannot: each may keep its share
-of the bytes.  Of windows of shuffled chunks each makes whole ones, of which no other needs a chunk,
-and there are as many under way as the budget has room for.
+come from several.  So a chunk is kept as long as newer ones leave room for it.  Chunks of which as
+many records were read as they hold are dropped first: most orders read each record once an epoch.
+``LOADERX_CHUNK_BYTES`` sets how many bytes of chunks may be kept; by default 1 GiB.  Threads share
+the chunks, and decode different ones at the same time.  Worker processes cannot: each may keep its
+share of the bytes.  Each makes whole windows of shuffled chunks, so that no other needs the same
+chunk, and as many windows are under way as the budget has room for.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ class KeptChunks(Generic[C]):
 
     def _begin(self) -> None:
         self._kept: OrderedDict[int, C] = OrderedDict()
-        self._unread: dict[int, int] = {}  # records of each that were not read yet
+        self._unread: dict[int, int] = {}  # records of each chunk that were not read yet
         self._nbytes = self._most_nbytes = 0
         self._budget = chunk_budget()
-        self._windows = 0  # under way
+        self._windows = 0  # windows under way
         self._has_warned = False
         self._lock = threading.Lock()
         self._making: dict[int, threading.Lock] = {}  # locked until that chunk is decoded
-        self._held = threading.local()  # what this thread needs just now, whatever the budget
+        self._held = threading.local()  # chunks that this thread is using, whatever the budget
 
     def get(self, number: int) -> C:
-        """A chunk; threads that want the same one wait for one of them."""
+        """A chunk; of several threads that want the same one, one decodes it."""
         held: dict[int, C] = getattr(self._held, "chunks", {})
         if number in held:
             return held[number]
@@ -78,7 +78,7 @@ class KeptChunks(Generic[C]):
                     own.acquire()
             if others is None:
                 return self._make(number, own)
-            with others:  # then look again: it may have failed there
+            with others:  # then look again: decoding may have failed there
                 pass
 
     def _make(self, number: int, own: threading.Lock) -> C:
@@ -102,7 +102,7 @@ class KeptChunks(Generic[C]):
         del self._unread[number]
 
     def together(self, counts: Mapping[int, int]) -> AbstractContextManager[dict[int, C]]:
-        """Chunks, by number, of which so many records are read: inside, `get` has them all."""
+        """Holds chunks for a block; ``counts`` says by number how many records are read."""
         return self._holding(self._get_all(list(counts)), counts)
 
     @contextmanager
@@ -117,11 +117,11 @@ class KeptChunks(Generic[C]):
                 if number in self._kept:
                     self._unread[number] -= count
                     if self._unread[number] <= 0:
-                        self._unread[number] = int(self._rows[number])  # in the next epoch
+                        self._unread[number] = int(self._rows[number])  # for the next epoch
                         self._kept.move_to_end(number, last=False)
 
     def _get_all(self, numbers: Sequence[int]) -> dict[int, C]:
-        """Those that other threads are decoding come last."""
+        """Gets chunks, those that other threads are decoding last."""
         left, found = list(numbers), {}
         while left:
             with self._lock:
@@ -146,7 +146,7 @@ class KeptChunks(Generic[C]):
 
     @contextmanager
     def window(self) -> Iterator[None]:
-        """Drops no chunk inside of the block, and keeps none that this thread used behind it."""
+        """Drops no chunk inside the block; after it, drops those that this thread used."""
         used: set[int] = set()
         with self._lock:
             self._windows += 1
@@ -163,12 +163,12 @@ class KeptChunks(Generic[C]):
 
     @property
     def nbytes(self) -> int:
-        """Of the chunks that are kept."""
+        """The bytes of the chunks that are kept."""
         return self._nbytes
 
     @property
     def most_nbytes(self) -> int:
-        """The most that were kept at a time, since the last window began."""
+        """The most bytes kept at a time since the last window began."""
         return self._most_nbytes
 
     def __getstate__(self) -> dict[str, object]:
@@ -188,5 +188,5 @@ class KeepsChunks(Protocol):
 
     @property
     def record_nbytes(self) -> int:
-        """The bytes of a decoded record, more or less; 0: not known before one is decoded."""
+        """The approximate bytes of a decoded record; 0: not known before one is decoded."""
         ...

@@ -1,6 +1,6 @@
 """Any object with a length and an index: a list, a torch or Hugging Face ``Dataset``, ...
 
-Sources from outside the package are read through the same class, which checks what they return.
+Users' sources are read through the same class, which checks what they return.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ class ObjectSource(OwnSource):
         if thread_safe is None:
             thread_safe = True if self.is_plain else checked_thread_safe(obj)
         self._thread_safe = bool(thread_safe)
-        self.unsure = name if thread_safe is None else ""  # nothing says if threads may read it
+        self.unsure = name if thread_safe is None else ""  # unknown whether threads may read it
         self._gather = BulkReads(name, "gather")
         self._many = self._bulk_read(name)
 
     def _bulk_read(self, name: str) -> BulkReads | None:
-        """The way in which `records` reads many records at once; None if there is none."""
+        """How `records` reads many records at once; None if it cannot."""
         obj = self._obj
         if isinstance(obj, Source) and not overrides(obj, "records"):
             return None if overrides(obj, "__getitem__") else self._gather
@@ -95,7 +95,7 @@ class ObjectSource(OwnSource):
 
     @property
     def reads_each(self) -> bool:
-        """Are its records read one by one, by code of the user's?"""
+        """True if user code reads its records one by one."""
         return self._many is None and not self.is_plain
 
     @property
@@ -114,12 +114,12 @@ class ObjectSource(OwnSource):
 
     @property
     def kept_chunks(self) -> KeptChunks[Sized] | None:
-        """The chunks that a `ChunkSource` has read last."""
+        """The chunks that a `ChunkSource` keeps."""
         return getattr(self._obj, "kept_chunks", None)
 
     @property
     def record_nbytes(self) -> int:
-        """The bytes of a record, where all have the same shapes."""
+        """The bytes of a record, if all have the same shapes."""
         leaves = self._spec_leaves
         if any(None in leaf.shape for leaf in leaves):
             return 0
@@ -135,8 +135,8 @@ class ObjectSource(OwnSource):
         except Exception as error:
             if not self._gather.has_failed:
                 self._read_alone(self._gather, indices, error)
-            # The plan now reads the records one by one, and either stacks them or names the one
-            # that fails.
+            # The plan now reads the records one by one, and stacks them or names the one that
+            # fails.
             raise _NotTogetherError from error
         leaves, structure = flatten(batch)
         owned = [_owned(leaf) for leaf in leaves]
@@ -191,7 +191,7 @@ class ObjectSource(OwnSource):
             if alone is not None:
                 return _fresh(alone)
             if len(indices) > 1 and isinstance(error, LoaderxError):
-                # The plan would take an error of loaderx for an error of the whole source.
+                # The plan takes a loaderx error for an error of the whole source.
                 raise _NotTogetherError from error
             raise
         if len(found) != len(indices):
@@ -201,7 +201,7 @@ class ObjectSource(OwnSource):
             )
         if not bulk.is_known and found:
             bulk.worked(found[0])
-        return found if in_order is not None else _fresh(found)  # a slice is made of fresh dicts
+        return found if in_order is not None else _fresh(found)  # a slice consists of new dicts
 
     def _read_many(self, indices: Indices) -> list[Tree]:
         if self._is_source:
@@ -211,7 +211,7 @@ class ObjectSource(OwnSource):
         return [self._obj[i] for i in indices.tolist()]
 
     def _read_alone(self, bulk: BulkReads, indices: Indices, error: Exception) -> list[Tree] | None:
-        """The records, each read alone after a bulk read has failed; None if one of them fails."""
+        """The records, each read alone after a bulk read failed; None if one of them fails."""
         obj, found = self._obj, []
         try:
             for index in indices.tolist():
@@ -230,12 +230,12 @@ class _NotTogetherError(Exception):
 
 
 def _fresh(records: list[Tree]) -> list[Tree]:
-    """Dicts copied: a `map` that writes into its record must not change the next epoch."""
+    """Copies dicts: a `map` that writes into its record must not change the next epoch."""
     return [dict(record) if type(record) is dict else record for record in records]
 
 
 def protected(value: Tree) -> Tree:
-    """Containers copied, arrays as read-only views: the user's data in memory stays unchanged."""
+    """Copies containers, and makes arrays read-only views, to protect the user's data."""
     kind = type(value)
     if kind is np.ndarray:
         view = value.view()
@@ -256,7 +256,7 @@ def _owned(leaf: Leaf) -> Array:
 
 
 def adapt(obj: object, *, thread_safe: bool | None = None) -> Source:
-    """The source for an object of the user's."""
+    """The source for a user's object."""
     if isinstance(obj, OwnSource):
         return obj
     if isinstance(obj, Source):
@@ -275,7 +275,7 @@ def adapt(obj: object, *, thread_safe: bool | None = None) -> Source:
 
 
 def _tensors(obj: object) -> tuple[Array, ...] | None:
-    """The tensors of torch's `TensorDataset`, whose rows are the records; None for all else."""
+    """The tensors of torch's `TensorDataset`, whose rows are the records; else None."""
     kind = type(obj)
     if kind.__name__ != "TensorDataset" or not kind.__module__.startswith("torch."):
         return None

@@ -1,8 +1,8 @@
 """Files of tokens: one long row of numbers, cut into records of one length.
 
-The files are mapped into memory, never read whole.  Where rows follow each other without a gap, a
-file is read as a matrix, and a batch is one gather; the rows that are shifted by one token are a
-matrix that begins one token later.
+The files are mapped into memory, never read whole.  If rows follow each other without a gap, a
+file is read as a matrix, and a batch is one gather; the targets, shifted by one token, are a matrix
+that begins one token later.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ class Tokens(OwnSource, ForWorkers):
     """Rows of ``length`` tokens from flat binary files, or from ``.npy`` files of one axis.
 
     Args:
-        path: a file, or a list of files, which are read as one; no row crosses two files.
+        path: a file, or a list of files that are read as one; no row spans two files.
         length: tokens in a row.
-        dtype: of a binary file; uint16 by default. An ``.npy`` file says its own.
+        dtype: of a binary file; uint16 by default. An ``.npy`` file has its own.
         stride: tokens from one row to the next; ``length`` by default.
         targets: records are ``{"inputs", "targets"}``, the targets one token further on,
             instead of ``{"tokens"}``.
 
-    Tokens at the end of a file that do not fill a row are left out.  Tokens that are appended to a
-    file later are not seen: make a new `Tokens`.  A pickle holds the paths; where it is loaded, the
+    Tokens at the end of a file that do not fill a row are left out.  Tokens appended to a file
+    later are not seen: make a new `Tokens`.  A pickle holds the paths; where it is loaded, the
     files must have the same sizes.
 
     >>> np.arange(10, dtype=np.uint16).tofile("numbers.bin")
@@ -87,7 +87,7 @@ class Tokens(OwnSource, ForWorkers):
             self._rows(path, file) for path, file in zip(self.paths, self._files, strict=True)
         ]
         self._ends = np.cumsum(counts)
-        # The files as matrices: of the rows, and of the rows one token further on.
+        # The files as matrices: of the rows, and of the rows shifted by one token.
         self._shifts = (0, 1) if self.targets else (0,)
         self._matrices = [
             [self._matrix(file, count, shift) for shift in self._shifts]
@@ -192,7 +192,7 @@ class Tokens(OwnSource, ForWorkers):
 
 
 def _reopen(paths: list[str], counts: list[int], settings: _Settings) -> Tokens:
-    """Opens the files again, where a pickle is loaded."""
+    """Opens the files again when a pickle is loaded."""
     files = [_map(path, settings["_dtype"]) for path in paths]
     for path, file, count in zip(paths, files, counts, strict=True):
         if len(file) != count:

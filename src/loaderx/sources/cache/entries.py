@@ -1,4 +1,4 @@
-"""What lies in a cache folder: its entries, how large each is, when it was last used."""
+"""The entries of a cache folder: how large each is, and when it was last used."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from loaderx.sources.remote.room import DOWNLOADS, NOTE, Download, downloads_of,
 
 
 class CacheEntry(NamedTuple):
-    """An index, a copy, or a file that was downloaded."""
+    """An index, a copy, or a downloaded file."""
 
     place: str
     kind: str  # "index", "download", or how the copy was made
-    first: str  # the file that it was made of, or the first of them
+    first: str  # the file that it was made from, or the first of them
     files: int
     nbytes: int
     used_s: float  # when it was last used, in seconds since 1970
-    is_finished: bool  # if not, a process is making it, or has died of it
+    is_finished: bool  # if not, a process is making it, or died while doing so
 
 
 def cache_entries(folder: str) -> list[CacheEntry]:
-    """All entries of a cache folder; those that were used last come last."""
+    """All entries of a cache folder, the most recently used last."""
     found = []
     for section in SECTIONS:
         place = os.path.join(folder, section)
         for name in sorted(os.listdir(place)) if os.path.isdir(place) else ():
             entry = os.path.join(place, name)
             with contextlib.suppress(FileNotFoundError):  # renamed or removed at this moment
-                if not os.path.islink(entry):  # of somebody else: it is neither shown nor removed
+                if not os.path.islink(entry):  # not made by loaderx: neither shown nor removed
                     found.append(_entry(entry))
     place = os.path.join(folder, DOWNLOADS)
     found += [_downloaded(place, one) for one in downloads_of(place)]
@@ -44,7 +44,7 @@ def cache_entries(folder: str) -> list[CacheEntry]:
 def _downloaded(folder: str, one: Download) -> CacheEntry:
     place = os.path.join(folder, one.name)
     _, first, files = _description(place, NOTE)
-    # One that is unfinished is as good as any other: locks tell whether it is being fetched.
+    # An unfinished download counts as finished: locks tell whether it is being fetched.
     kind = "download" if one.is_finished else "partial"
     return CacheEntry(place, kind, first, files, one.nbytes, one.used_s, True)
 
@@ -52,7 +52,7 @@ def _downloaded(folder: str, one: Download) -> CacheEntry:
 def remove_entry(entry: CacheEntry) -> bool:
     """Removes an entry, unless it is a download in use.
 
-    Under another name first, so that no half of it is taken for a whole.
+    It is renamed first, so that a half-removed entry is never taken for a whole one.
     """
     if os.path.basename(os.path.dirname(entry.place)) == DOWNLOADS:
         return remove_download(*os.path.split(entry.place))
@@ -95,7 +95,7 @@ def _files(folder: str) -> Iterator[os.stat_result]:
 
 
 def _description(place: str, name: str = DESCRIPTION) -> tuple[str, str, int]:
-    """The kind, the first file, and how many there are; of what cannot be read, nothing."""
+    """The kind, the first file and the number of files; empty if it cannot be read."""
     try:
         with open(os.path.join(place, name), encoding="utf-8") as file:
             told = json.load(file)

@@ -1,23 +1,21 @@
-"""The cache folder: what loaderx works out from files once, and finds again.
+"""The cache folder: what loaderx derives from files once, and finds again.
 
 It is ``cache=`` of `Dataset.open`, else ``$LOADERX_CACHE``, else ``~/.cache/loaderx``.  In it are
 
 - ``index/<key>/``: where the records of files lie, as ``.npy`` arrays and an ``index.json``;
-- ``files/<key>/``: what was unpacked or converted, each a folder of its own;
+- ``files/<key>/``: files that were unpacked or converted, each in its own folder;
 - ``downloads/``: files behind URLs (`loaderx.sources.remote.downloads`).
 
-Indexes and copies have an ``index.json``, written last, with a checksum of itself; its time of the
-last write is that of the last use.  An entry that is damaged is made again.
-A key is a hash of the kind, its version, and each file's absolute path, size and stamp (of a local
-file: inode, and the times of the last write and the last change of status); so what belongs to a
-file that has changed is never found.  An entry is made in a folder of
-another name, and renamed when it is complete: two processes may make one at once, and one that is
-killed leaves nothing that could be taken for an entry; what it leaves is removed when something is
-made next.  A folder that cannot be written to is no error: what was worked out is kept in memory,
-which is said once.
+Indexes and copies have an ``index.json``, written last, with a checksum of itself; its mtime is the
+time of the last use.  A damaged entry is made again.  A key is a hash of the kind, its version, and
+each file's absolute path, size and stamp (of a local file: inode, mtime and ctime), so the entry of
+a file that has changed is never found.  An entry is made under another name, and renamed when it is
+complete: two processes may make one at once, and a killed process leaves nothing that could be
+taken for an entry; its remains are removed when something is made next.  A folder that cannot be
+written to is no error: indexes are then kept in memory, and a warning says so once.
 
-A cache folder is made readable for its user alone.  Entries of other users, or in folders of other
-users, and links in place of entries, are not followed: where all can write, anybody may have put
+A new cache folder is readable by its user only.  Entries of other users, or in folders of other
+users, and links in place of entries are not used: where everybody can write, anybody may have put
 them there.
 """
 
@@ -58,15 +56,15 @@ _CHECKED_BYTES = 1 << 24  # arrays up to this size are compared with their check
 
 
 class FileIndex(NamedTuple):
-    """What is known of a set of files: arrays that run through all of them."""
+    """The index of a set of files: arrays that run through all of them."""
 
     arrays: dict[str, Array]
-    parts: dict[str, Parts]  # of each array: how much of it belongs to each file
-    notes: list[Json]  # what else the indexer has to say of each file
+    parts: dict[str, Parts]  # how much of each array belongs to each file
+    notes: list[Json]  # further results of the indexer for each file
 
 
 class IndexedFile(NamedTuple):
-    """What an indexer has found in one file."""
+    """The index of one file."""
 
     arrays: dict[str, Array]
     note: Json = None
@@ -77,14 +75,14 @@ Indexer: TypeAlias = Callable[[int], IndexedFile]
 
 
 class CopyOf(NamedTuple):
-    """What is made of files."""
+    """A copy to be made from files."""
 
     kind: str  # as in "must be {kind} first"
     version: int
     paths: Sequence[str]
     make: Callable[[str], None]
-    """Fills an empty folder; what it raises is raised to those who ask, and nothing is kept."""
-    options: Json = None  # all that it depends on beside the files
+    """Fills an empty folder; if it raises, nothing is kept and the caller gets the error."""
+    options: Json = None  # everything that it depends on besides the files
 
 
 class CacheFolder:
@@ -93,26 +91,26 @@ class CacheFolder:
     def __init__(
         self, folder: str | None, *, makes_copies: bool = True, downloads: str | None = None
     ) -> None:
-        """Without ``makes_copies``, only what cannot be read otherwise is copied into it.
+        """Without ``makes_copies``, only files that cannot be read otherwise are copied into it.
 
-        Files behind URLs are fetched into ``downloads``, if it is another folder.
+        Files behind URLs are fetched into ``downloads``, if that is another folder.
         """
         self.folder = folder
         self.makes_copies = makes_copies and folder is not None
-        self.files = FileSystems(downloads or folder)  # through which all files are read
-        self.used: dict[str, list[str]] = {"index": [], "copies": []}  # what was asked for
+        self.files = FileSystems(downloads or folder)  # all files are read through it
+        self.used: dict[str, list[str]] = {"index": [], "copies": []}  # entries that were asked for
 
     # Indexes ----------------------------------------------------------------------------------
 
     def index(self, kind: str, version: int, files: FileSet, indexer: Indexer) -> FileIndex:
-        """The index of files: found here, or made now and kept."""
+        """The index of files, found in the folder or made now and kept."""
         place = self._place(INDEX, key_of(kind, version, files.paths, files.identities))
         if place is not None and not is_usable(place):
             self._say_once(_foreign(place))
             place = None
         if place is not None:
             self.used["index"].append(place)
-            with contextlib.suppress(Exception):  # whatever is wrong with it, it is made again
+            with contextlib.suppress(Exception):  # a damaged entry is made again
                 found = _read_index(place, len(files))
                 _mark_as_used(place)
                 return found
@@ -135,7 +133,7 @@ class CacheFolder:
     # Copies -----------------------------------------------------------------------------------
 
     def copy(self, asked: CopyOf) -> str:
-        """The folder of what was made of files: found here, or made now."""
+        """The folder of a copy, found in the cache or made now."""
         what = f"{asked.paths[0]} must be {asked.kind} first"
         if self.folder is None:
             raise FileError(
@@ -151,7 +149,7 @@ class CacheFolder:
             ) from error
 
     def copy_if_possible(self, asked: CopyOf) -> str | None:
-        """As `copy`, for those who can do without: None where nothing can be written."""
+        """Like `copy`, for callers that can do without: None if nothing can be written."""
         if not self.makes_copies:
             return None
         try:
@@ -223,7 +221,7 @@ def key_of(
     identities: Sequence[FileIdentity],
     options: Json = None,
 ) -> str:
-    """The name under which what was made of files is found again."""
+    """The name of the entry for these files."""
     told: list[Json] = [kind, version, options]
     told += [
         [path, identity.size, identity.stamp]
@@ -234,10 +232,10 @@ def key_of(
 
 @contextlib.contextmanager
 def making(place: str, keep: Callable[[str], bool] | None = None) -> Iterator[str]:
-    """A new folder, which gets the name ``place`` once all is well; else it is removed.
+    """A new folder, renamed to ``place`` if the block succeeds, else removed.
 
-    Where another process was faster, a folder that ``keep`` finds whole is left as it is: it may
-    be in use, and workers open its files by name.
+    If another process was faster, a folder that ``keep`` finds whole is left as it is: it may be in
+    use, and workers open its files by name.
     """
     section = os.path.dirname(place)
     _make_private(os.path.dirname(section))
@@ -248,7 +246,7 @@ def making(place: str, keep: Callable[[str], bool] | None = None) -> Iterator[st
         yield temporary
         try:
             os.rename(temporary, place)
-        except OSError:  # another process was faster, or what is there is damaged
+        except OSError:  # another process was faster, or the existing entry is damaged
             if not (keep is not None and is_usable(place) and keep(place)):
                 shutil.rmtree(place, ignore_errors=True)
                 os.rename(temporary, place)
@@ -257,10 +255,10 @@ def making(place: str, keep: Callable[[str], bool] | None = None) -> Iterator[st
 
 
 def is_usable(place: str) -> bool:
-    """May an entry be used?  One that is not there may be made."""
+    """True if an entry may be used, or may be made if it does not exist."""
     section = os.path.dirname(place)
     try:
-        # A user may have put a link in place of the section, not of an entry.
+        # A user may replace the section by a link, but not an entry.
         if not (is_own(os.lstat(section)) and is_own(os.stat(section))):
             return False
         found = os.lstat(place)
@@ -274,22 +272,22 @@ def _foreign(place: str) -> PermissionError:
 
 
 def unfinished(place: str) -> str:
-    """A name for what will be an entry, or was one; it tells who makes it."""
+    """A name for a future or former entry, which identifies the process that makes it."""
     return f"{place}.{own_mark()}-{secrets.token_hex(4)}.tmp"
 
 
 def is_unfinished(name: str) -> bool:
-    """Is it the name of something that is being made, or whose maker has died?"""
+    """True for the name of an entry that is being made, or whose maker has died."""
     return _UNFINISHED.search(name) is not None
 
 
 def remove_abandoned(section: str) -> None:
-    """Removes what dead processes have left; it is looked for once in each process."""
+    """Removes what dead processes left behind; checked once per process."""
     if section in looked_at or not os.path.isdir(section):
         return
     looked_at.add(section)
     now = time.time()
-    with contextlib.suppress(OSError):  # of another user
+    with contextlib.suppress(OSError):  # another user's
         for name in os.listdir(section):
             found, place = _UNFINISHED.search(name), os.path.join(section, name)
             if found and not os.path.islink(place) and is_usable(place):
@@ -299,7 +297,7 @@ def remove_abandoned(section: str) -> None:
 
 
 def last_write(folder: str) -> float:
-    """When something was last written in a folder, in seconds since 1970."""
+    """The time of the last write in a folder, in seconds since 1970."""
     times = [os.lstat(folder).st_mtime]
     for place, _, names in os.walk(folder):
         for name in names:
@@ -313,7 +311,7 @@ _UNFINISHED = re.compile(r"\.(\d+(?:-[0-9a-f]{8})?)-[0-9a-f]+\.tmp$")
 
 
 def _make_private(folder: str) -> None:
-    """Makes a cache folder that only this user can look into; one that is there stays as it is."""
+    """Makes a cache folder that only this user can read; an existing one is not changed."""
     if not os.path.isdir(folder):
         os.makedirs(os.path.dirname(folder) or ".", exist_ok=True)
         with contextlib.suppress(FileExistsError):  # another process was faster
@@ -321,8 +319,8 @@ def _make_private(folder: str) -> None:
 
 
 def _mark_as_used(place: str) -> None:
-    """Keeps the time of the last use: ``loaderx cache --older-than`` asks for it."""
-    with contextlib.suppress(OSError):  # of another user, or read-only
+    """Sets the time of the last use, for ``loaderx cache --older-than``."""
+    with contextlib.suppress(OSError):  # another user's, or read-only
         os.utime(os.path.join(place, DESCRIPTION))
 
 
@@ -336,7 +334,7 @@ def _write_description(folder: str, told: Mapping[str, Any]) -> None:
 
 
 def _read_description(folder: str) -> dict[str, Any]:
-    """What an entry tells of itself; one that is damaged raises almost anything."""
+    """The description of an entry; a damaged one raises almost anything."""
     with open(os.path.join(folder, DESCRIPTION), encoding="utf-8") as file:
         told: dict[str, Any] = json.load(file)
     if told.pop("checksum") != checksum_of(told):
@@ -349,9 +347,9 @@ def checksum_of(told: Mapping[str, Any]) -> int:
 
 
 def _made(folder: str) -> dict[str, Json]:
-    """The size of each file of a copy, and the checksum of those that describe the others.
+    """The size of each file of a copy, and checksums of the files that describe others.
 
-    The data themselves are not compared: reading them all would take as long as making them.
+    The data have no checksums: reading them all would take as long as making them.
     """
     found: dict[str, Json] = {}
     for place, _, names in os.walk(folder):
@@ -367,7 +365,7 @@ def _made(folder: str) -> dict[str, Json]:
 
 
 def _is_whole(place: str) -> bool:
-    """Is a copy as it was made?  One that is damaged is made again."""
+    """True if a copy is as it was made.  A damaged one is made again."""
     if not is_usable(place):
         return False
     with contextlib.suppress(Exception):

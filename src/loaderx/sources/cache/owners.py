@@ -1,8 +1,8 @@
-"""Who makes a file or folder: a mark in its name tells later whether that process still lives.
+"""Marks in names of files and folders, which tell later whether their maker is still alive.
 
-A mark is ``<pid>-<machine>``.  Numbers of processes mean something within one machine, one start of
-it and one container alone; so the machine is a hash of these.  Of a process elsewhere nothing is
-known: only time tells.
+A mark is ``<pid>-<machine>``.  A process id is only meaningful within one boot of one machine and
+one container, so the machine part is a hash of these.  Nothing is known about processes elsewhere:
+their files are judged by age.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import hashlib
 import os
 import re
 
-ABANDONED_S = 86_400.0  # without a write: whoever made it must have died
+ABANDONED_S = 86_400.0  # without a write for so long, the maker must have died
 _MARK = re.compile(r"(\d{1,10})-([0-9a-f]{8})")
 
 
@@ -22,22 +22,22 @@ def own_mark() -> str:
 
 
 def is_dead(mark: str) -> bool:
-    """Is it known that the process of this mark has ended?"""
+    """True if the process of this mark is known to have ended."""
     found = _MARK.fullmatch(mark)
-    if found is None or found[2] != _machine() or os.name == "nt":  # where `kill` would kill
+    if found is None or found[2] != _machine() or os.name == "nt":  # on Windows `kill` would kill
         return False
     try:
         os.kill(int(found[1]), 0)
     except (ProcessLookupError, OverflowError):
         return True
-    except OSError:  # of another user
+    except OSError:  # alive, another user's
         return False
     return False
 
 
 @functools.cache
 def _machine() -> str:
-    from loaderx.sources.remote.pieces import boot_id  # late: few have to ask
+    from loaderx.sources.remote.pieces import boot_id  # late: rarely needed
 
     try:
         space = os.readlink("/proc/self/ns/pid")

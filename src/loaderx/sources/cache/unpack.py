@@ -1,4 +1,4 @@
-"""Compressed files, unpacked once into the cache folder: what is compressed cannot be indexed."""
+"""Unpacks compressed files once into the cache folder: compressed data cannot be indexed."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from loaderx.sources.progress import progress
 from loaderx.sources.remote.urls import file_name, harmless_name
 
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-ZLIB = b"\x78"  # many files begin with it: who unpacks these must know more of them
-_KEPT_FREE = 64_000_000  # bytes of the disk that are left to others
+ZLIB = b"\x78"  # too many files begin with it for `packing_of`
+_KEPT_FREE = 64_000_000  # bytes of the disk that are left free
 _PIECE = 1 << 20
-_ZSTD_PIECE = 1 << 11  # four bytes may stand for 128 kB: this is 64 MB at the most
+_ZSTD_PIECE = 1 << 11  # four bytes may stand for 128 kB, so this unpacks to at most 64 MB
 
 
 def packing_of(head: bytes) -> bytes | None:
-    """The magic bytes of the compression that a file begins with; None: it is not compressed."""
+    """The magic bytes of the compression of a file; None: it is not compressed."""
     return next((magic for magic in (GZIP, ZSTD) if head.startswith(magic)), None)
 
 
 def unpack(path: str, magic: bytes, cache: CacheFolder) -> None:
-    """Has a file read from its unpacked copy, which is made now if it is not in the cache."""
+    """Redirects reads of a file to its unpacked copy, which is made if it is not in the cache."""
     if cache.files.has_copy(path):
         return
     name = harmless_name(unpacked_name(path))
@@ -55,20 +55,20 @@ def unpack(path: str, magic: bytes, cache: CacheFolder) -> None:
 
 
 def pieces_of(path: str, packed: BinaryIO, magic: bytes) -> Iterator[bytes]:
-    """What a file holds.  Errors here are those of the file; what is done with it is not."""
+    """The unpacked content of a file.  Only errors of the file itself become `FileError`."""
     with reading(path), _OPENERS[magic](packed) as stream:
         while piece := stream.read(_PIECE):
             yield piece
 
 
 def _check_disk(path: str, folder: str, coming: int) -> None:
-    """Refuses what would leave others no room: nobody knows how much a file unpacks to."""
+    """Refuses to fill the disk: the unpacked size of a file is not known beforehand."""
     disk = shutil.disk_usage(folder)
     kept = min(_KEPT_FREE, disk.total // 100)
     if disk.free - coming < kept:
         raise FileError(
             f"{path}, unpacked, does not fit into the cache folder: its disk has "
-            f"{disk.free / 1e6:,.0f} MB free, of which {kept / 1e6:,.0f} MB are left to others. "
+            f"{disk.free / 1e6:,.0f} MB free, of which {kept / 1e6:,.0f} MB are kept free. "
             "Give another folder with `cache=` or LOADERX_CACHE; `loaderx cache` shows what this "
             "one holds."
         )
@@ -101,7 +101,7 @@ def open_zstd(file: BinaryIO) -> AbstractContextManager[BinaryIO]:
 
 
 class _Frame(Protocol):
-    """What is used of `zstandard.ZstdDecompressionObj`."""
+    """The part of `zstandard.ZstdDecompressionObj` that is used."""
 
     @property
     def eof(self) -> bool: ...
@@ -111,10 +111,10 @@ class _Frame(Protocol):
 
 
 class _ZstdFrames:
-    """Unpacks frames that follow each other in a file.
+    """Unpacks consecutive frames of a file.
 
-    The reader that zstandard has takes the end of the file for the end of a frame, wherever that
-    is; its frames know.
+    The reader of zstandard silently accepts a file that ends inside a frame; its decompression
+    objects know whether a frame has ended.
     """
 
     def __init__(self, file: BinaryIO, begin: Callable[[], _Frame]) -> None:
@@ -122,7 +122,7 @@ class _ZstdFrames:
         self._frame, self._rest, self._is_begun = begin(), b"", False
 
     def read(self, nbytes: int) -> bytes:
-        """What comes next, about as many bytes; nothing, at the end."""
+        """The next bytes, about as many as asked for; empty at the end."""
         found, size = [], 0
         while size < nbytes and (packed := self._rest or self._file.read(_ZSTD_PIECE)):
             found.append(self._frame.decompress(packed))

@@ -1,1 +1,1 @@
-"""Files on this machine, or behind a URL, and what lies in them."""
+"""Files on this machine or behind URLs, and their contents."""

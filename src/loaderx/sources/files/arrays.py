@@ -74,7 +74,7 @@ class PlacedArrays:
     def __init__(self, arrays: Sequence[PlacedArray]) -> None:
         self._arrays = list(arrays)
         self.is_mapped = not any(one.files.is_remote for one in self._arrays)
-        self._kept: dict[int, Array] = {}  # few files: their maps stay anyway
+        self._kept: dict[int, Array] = {}  # for few files, whose maps stay anyway
 
     def __call__(self, part: int) -> Array:
         found = self._kept.get(part)
@@ -125,7 +125,7 @@ def placed_arrays(arrays: Sequence[PlacedArray]) -> PlacedArrays:
 
 
 _LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, then the lengths of name and extra field
-_MOST_DEFLATED = 1032  # bytes to which one byte of a deflate stream can unpack
+_MOST_DEFLATED = 1032  # bytes that one byte of a deflate stream can unpack to
 
 
 Opened: TypeAlias = "Array | CompressedArray | PlacedArray"
@@ -151,7 +151,7 @@ def open_arrays(
     if not (is_url(place) or os.path.exists(place)):
         raise missing(place)
     with system.open(place) as file:
-        # By its first bytes: the data of an .npy may look like the end of a zip archive.
+        # By the first bytes: the data of an .npy may look like the end of a zip archive.
         is_npy = file.read(len(MAGIC)) == MAGIC
         if not is_npy and zipfile.is_zipfile(file):
             return _open_npz(place, file, keys, _Mapper(place), systems)
@@ -168,7 +168,7 @@ def open_arrays(
 
 
 def open_shard(files: FileSet, number: int, keys: Sequence[str] | None) -> dict[str, Opened]:
-    """The arrays of an ``.npz`` that is one of many: they are mapped when they are read."""
+    """The arrays of one ``.npz`` among many: they are mapped when they are read."""
 
     def placed(file: BinaryIO, header: Header, start: int) -> PlacedArray:
         shape, fortran, dtype, inside = header
@@ -218,7 +218,7 @@ class _Mapper:
             return np.empty(header.shape, header.dtype)
         if self._data is None:
             size = os.fstat(file.fileno()).st_size
-            # The map of a download keeps its lock, so it is not removed to make room.
+            # The map of a download holds its lock, so that it is not evicted.
             holding = is_url(self._place)
             self._data = map_array(file, np.dtype(np.uint8), (size,), holding=holding)
         order: Literal["F", "C"] = "F" if header.fortran else "C"
@@ -263,7 +263,7 @@ def _warn_if_large(place: str, opened: dict[str, Opened]) -> None:
 
 
 def _ends(archive: zipfile.ZipFile) -> dict[int, int]:
-    """Where each member must end: at the next one, or at the directory."""
+    """Where each member must end: at the next one or at the directory."""
     starts = sorted({info.header_offset for info in archive.infolist()})
     return dict(zip(starts, [*starts[1:], archive.start_dir], strict=True))
 
@@ -276,11 +276,11 @@ def _open_member(
     where: str,
     mapper: MapArray,
 ) -> Array | PlacedArray | Header:
-    """The array; of a compressed one the header."""
+    """The array; if compressed, with only its header read."""
     with reading(where):
         start = _data_offset(file, info.header_offset, where)
         _check_room(info, ends[info.header_offset] - start, where)
-        with archive.open(info) as member:  # which checks names, flags and passwords
+        with archive.open(info) as member:  # checks names, flags and passwords
             if info.compress_type == zipfile.ZIP_STORED:
                 return mapper(file, read_header(member, info.file_size, where), start)
         return read_header(Unpacked(file, start, info), info.file_size, where)
@@ -296,7 +296,7 @@ def _data_offset(file: BinaryIO, header: int, where: str) -> int:
 
 
 def _check_room(info: zipfile.ZipInfo, room: int, where: str) -> None:
-    """A member must fit into its place, and cannot unpack to more than its bytes can hold."""
+    """Refuses a member that does not fit in its place, or claims an impossible unpacked size."""
     held = info.compress_size
     if held > room:
         raise FileError(
@@ -312,7 +312,7 @@ def _check_room(info: zipfile.ZipInfo, room: int, where: str) -> None:
 
 
 class CompressedArray(ForWorkers):
-    """A compressed array of an ``.npz``: its header is read at once, its data at the first use."""
+    """A compressed array of an ``.npz``: its header is read at once, its data on first use."""
 
     def __init__(
         self,
@@ -345,7 +345,7 @@ class CompressedArray(ForWorkers):
         return self._header.dtype
 
     def whole(self) -> Array:
-        """The array, which the first call reads."""
+        """The array, read by the first call."""
         with self._lock:
             if self._array is None:
                 self._array = self._read()
@@ -362,9 +362,9 @@ class CompressedArray(ForWorkers):
             known = self._identity or now._replace(size=self._size)
             if change := known.change(now):
                 raise changed(self._place, change)
-            if self._identity is None:  # it may be another file of that size
+            if self._identity is None:  # the file may be another one of the same size
                 info = _member_now(file, info.filename)
-            # The directory is not read again: that of many arrays is long.
+            # The directory is not read again: it is long if there are many arrays.
             member = Unpacked(file, _data_offset(file, info.header_offset, where), info)
             header = read_header(member, info.file_size, where)
             if header != self._header:

@@ -1,4 +1,4 @@
-"""`gather_rows`: runs of bytes at any addresses, copied at once."""
+"""`gather_rows`: copies runs of bytes at any addresses in one call."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy.typing as npt
 from loaderx.tree import Array
 
 _PIECE_BYTES = 1 << 16
-_LARGE_ROWS = 8192  # bytes from which on copying row by row is as fast as one indexed copy
+_LARGE_ROWS = 8192  # bytes from which copying row by row is as fast as one indexed copy
 
 
 def gather_rows(data: Array, addresses: npt.NDArray[np.int64], out: Array) -> None:
@@ -29,5 +29,5 @@ def gather_rows(data: Array, addresses: npt.NDArray[np.int64], out: Array) -> No
     kind = np.dtype((np.void, width))
     every = np.ndarray((len(data) - width + 1,), kind, data, 0, (1,))
     rows, step = flat.view(kind)[:, 0], max(1, _PIECE_BYTES // width)
-    for start in range(0, count, step):  # the copy between is small: it stays in the CPU's cache
+    for start in range(0, count, step):  # the intermediate copy stays in the CPU's cache
         rows[start : start + step] = every[addresses[start : start + step]]

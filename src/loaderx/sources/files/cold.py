@@ -3,9 +3,9 @@
 At a page fault the kernel reads ahead: 128 KB or more around the page, of which a shuffled batch
 wants one row.  So while a loader waits for the disk, the kernel is told not to read ahead
 (``MADV_RANDOM``), and which pages a batch needs (``MADV_WILLNEED``), all at once, before they are
-touched.  Files that fit into memory are read from beginning to end besides (`whole_files`).  Once
-nothing comes from disk any more, hints would cost more than the rows themselves: then there are
-none, and only now and then a look at how much the process has read.
+touched.  In addition, files that fit into memory are read from beginning to end (`WholeFiles`).
+Once nothing comes from disk any more, hints would cost more than the rows themselves: then none are
+given, and the process only checks now and then how much it has read from disk.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class MappedRows:
             return None
         start = array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
         inside = base.offset % mmap.ALLOCATIONGRANULARITY  # the map begins at a whole page
-        mapped = cast("mmap.mmap", base.base)  # NumPy says that it is an array
+        mapped = cast("mmap.mmap", base.base)  # NumPy's type hints call it an array
         stride, nbytes = array.strides[0], array.nbytes // len(array)
         return MappedRows(mapped, int(start) + inside, stride, nbytes)
 
     def read_ahead(self, is_on: bool) -> None:
-        """Tells the kernel whether to read more than it is asked for."""
+        """Tells the kernel whether to read ahead."""
         self.mapped.madvise(_NORMAL if is_on else _RANDOM)
 
     def will_need(self, indices: Indices) -> None:
@@ -78,7 +78,7 @@ class MappedRows:
 
 
 def _runs(first: npt.NDArray[np.int64], last: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Ranges of pages, those that touch or overlap as one."""
+    """Ranges of pages, with touching or overlapping ones merged."""
     if not len(first):
         return []
     order = np.argsort(first)
@@ -97,7 +97,7 @@ class Span(Frozen):
 
 
 FindSpans: TypeAlias = Callable[[Indices], Iterator[Span]]
-"""What is read for these records, in the order in which it is read."""
+"""The spans that are read for these records, in reading order."""
 
 
 class MappedSpans:
@@ -114,7 +114,7 @@ class MappedSpans:
             self._random.clear()
 
     def will_need(self, indices: Indices) -> None:
-        # Whoever reads what is damaged says so; a hint does not.
+        # A hint ignores damaged data: the reader will report it.
         with contextlib.suppress(ValueError, IndexError, OSError):
             for span in self._find(indices):
                 self._advise(span)
@@ -132,7 +132,7 @@ class MappedSpans:
 
 
 class Hinted(Protocol):
-    """What hints are given for."""
+    """Takes hints."""
 
     def read_ahead(self, is_on: bool) -> None: ...
 
@@ -154,7 +154,7 @@ class ColdReads:
         if find is not None and CAN_ADVISE:
             self._rows.append(MappedSpans(find, self._files))
         self.is_needed = bool(self._rows)
-        self._left = 0  # batches until the next look
+        self._left = 0  # batches until the next check
         self._blocks = -1
         self._is_cold = False
 
@@ -162,16 +162,16 @@ class ColdReads:
         return ColdReads, self._given
 
     def before(self, indices: Indices) -> None:
-        """To be called before each batch is gathered."""
+        """Called before each batch is gathered."""
         if self._left:
             self._left -= 1
             return
-        if len(indices) < 2:  # a look at one record tells nothing about batches
+        if len(indices) < 2:  # one record says nothing about batches
             return
         blocks = blocks_read()
         is_cold, self._blocks = blocks != self._blocks, blocks
         if is_cold and _are_in_sequence(indices):
-            is_cold = False  # the kernel reads ahead what comes next
+            is_cold = False  # the kernel's own read-ahead suffices
         if is_cold != self._is_cold:
             self._is_cold = is_cold
             for rows in self._rows:
@@ -199,18 +199,18 @@ def _are_in_sequence(indices: Indices) -> bool:
 
 # Files that fit into memory are read from beginning to end while their rows come from disk.
 #
-# The rows of a shuffled batch lie apart, and many disks give no more than some thousand of those in
-# a second, where a file of 300 MB in sequence takes half a second.  An epoch needs all of it
-# anyway, so with every batch the kernel is asked for the next piece as well.
+# The rows of a shuffled batch lie apart, and many disks deliver only a few thousand of them a
+# second, while a file of 300 MB takes half a second in sequence.  An epoch needs all of it anyway,
+# so with every batch the kernel is also asked for the next piece.
 
-PIECE_BYTES = 8 << 20  # with each batch: little beside what a disk gives in a step's time
-_MEMORY_SHARE = 0.5  # of what is free: the program that trains needs some
+PIECE_BYTES = 8 << 20  # with each batch: little compared with what a disk delivers in a step
+_MEMORY_SHARE = 0.5  # of the free memory: the training program needs some
 
 
 class WholeFiles:
     """The mapped files of one source, and how far each has been read.
 
-    If one of them does not fit beside the others, no more is read: pages would push each other out.
+    If one of them does not fit beside the others, no more is read: pages would evict each other.
     """
 
     def __init__(self) -> None:
@@ -218,7 +218,7 @@ class WholeFiles:
         self._done: weakref.WeakKeyDictionary[mmap.mmap, int] = weakref.WeakKeyDictionary()
 
     def add(self, mapped: mmap.mmap) -> None:
-        """A file that is going to be read.  One that is mapped again counts again."""
+        """Adds a file that is going to be read.  One that is mapped again counts again."""
         if mapped in self._done:
             return
         if self._room is None:
@@ -231,7 +231,7 @@ class WholeFiles:
         if self._room is None or self._room < 0:
             return
         for mapped, done in list(self._done.items()):
-            with contextlib.suppress(ValueError, OSError):  # closed: nobody reads it any more
+            with contextlib.suppress(ValueError, OSError):  # closed: no longer read
                 if done < len(mapped):
                     piece = min(PIECE_BYTES, len(mapped) - done)
                     self._done[mapped] = done + piece

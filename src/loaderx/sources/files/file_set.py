@@ -1,9 +1,10 @@
 """`FileSet`: the files of a dataset, each mapped when it is first read.
 
-A process may have only so many maps, and fewer descriptors, which each map takes where the system
-cannot do without (`page_maps`), and each download for its lock.  So the set keeps a limited number
-of maps.  When there are too many it forgets some of every age: were it the oldest, then whoever
-reads all files in turn would find none.  Arrays that still look at a map keep it alive.
+The number of maps of a process is limited, and that of descriptors even more.  A map takes a
+descriptor where the system cannot do without (`map_pages`), and each download takes one for its
+lock.  So the set keeps a limited number of maps.  When there are too many, it forgets some of every
+age: if it forgot the oldest, a reader of all files in turn would never find one.  Arrays on a map
+keep it alive.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from loaderx.tree import Array
 if TYPE_CHECKING:
     from loaderx.sources.remote.part_file import PartFile
 
-MOST_LIVING = 32_768  # maps of this process, which on Linux may have 65,530
+MOST_LIVING = 32_768  # maps of this process; Linux allows 65,530
 MOST_HELD = 1024  # maps of a set that take descriptors
-FEWEST_MAPS, FEWEST_HELD = 1024, 16  # of a set that are never forgotten; those with descriptors
-_THINNED = 8  # one of so many is forgotten at a time
-_MOST_HEADS = 1024  # that are sent to workers
-_AHEAD, _MANY_AHEAD = 4, 16  # large and small files that are fetched at once
+FEWEST_MAPS, FEWEST_HELD = 1024, 16  # maps of a set that are never forgotten; with descriptors
+_THINNED = 8  # one of this many is forgotten at a time
+_MOST_HEADS = 1024  # heads that are sent to workers
+_AHEAD, _MANY_AHEAD = 4, 16  # large and small files to fetch at once
 
 
 class FileRanges(NamedTuple):
-    """Ranges of bytes of a file of a set; none of them is empty."""
+    """Ranges of bytes of a file of a set, none empty."""
 
     number: int
     starts: Indices
@@ -50,7 +51,7 @@ class FileSet(ForWorkers):
         files: FileSystems = LOCAL_FILES,
         heads: Sequence[bytes] = (),
     ) -> None:
-        """``heads`` are the first bytes of files behind URLs, which need not be fetched again."""
+        """``heads`` are the first bytes of files behind URLs, if already fetched."""
         self.paths, self.files, self._heads = list(paths), files, heads
         if identities is None:
             if urls := [path for path in self.paths if files.is_remote(path)]:
@@ -62,15 +63,15 @@ class FileSet(ForWorkers):
     def _begin(self) -> None:
         self._maps: dict[int, Array] = {}
         self._parts: dict[int, PartFile] = {}  # mapped while pieces are missing
-        self._fetched: set[int] = set()  # files that were here, whole
-        self._most_bytes: float | None = None  # of downloads; it is asked for at the first one
+        self._fetched: set[int] = set()  # files that are known to be on disk, whole
+        self._most_bytes: float | None = None  # of mapped downloads; set at the first one
         self._lock = threading.Lock()
         self.is_remote = any(map(self.files.is_remote, self.paths))
         self._holds = self.is_remote or keeps_descriptors()
-        # A file of which pieces are missing takes three descriptors.
+        # A file with missing pieces takes three descriptors.
         self._most = _most_held(2 if self.is_remote else 1)
         if self.is_remote:
-            # Late: `file_system` says why.
+            # Late, as in `file_system`.
             from loaderx.sources.remote.room import HOLDERS
 
             HOLDERS.add(self)
@@ -80,7 +81,7 @@ class FileSet(ForWorkers):
 
     @property
     def keeps_maps(self) -> bool:
-        """Does it never forget a map?  Those of downloads must go to make room for others."""
+        """True if it never forgets a map.  Maps of downloads are dropped to make room."""
         return len(self) <= (FEWEST_HELD if self._holds else FEWEST_MAPS) and not self.is_remote
 
     @property
@@ -105,7 +106,7 @@ class FileSet(ForWorkers):
         return found
 
     def _let_go(self, nbytes: int, fewest: int = 0) -> None:
-        """Forgets maps, if there are too many; of downloads the oldest, if they are too large."""
+        """Forgets some maps if there are too many, and the oldest downloads if too large."""
         maps, parts = self._maps, self._parts  # another thread may replace them
         if self._has_too_many(len(maps) + len(parts)):
             _thin(maps)
@@ -133,35 +134,35 @@ class FileSet(ForWorkers):
     # Parts of files ---------------------------------------------------------------------------
 
     def data_with(self, ranges: FileRanges) -> Array:
-        """As `data`, of a file behind a URL: these ranges are there, others may be zeros."""
+        """Like `data`, for a file behind a URL: these ranges are there, others may be zeros."""
         part = self._part(ranges.number)
         self._fetch([(part, ranges.starts, ranges.stops)])
         return part.data
 
     def fetch_ranges(self, wanted: Sequence[FileRanges]) -> int:
-        """Has ranges of files behind URLs on disk, many at once; returns the bytes that came."""
+        """Fetches ranges of files behind URLs, many at once; returns the bytes fetched."""
         return self._fetch([(self._part(one.number), one.starts, one.stops) for one in wanted])
 
     def _fetch(self, wanted: Sequence[tuple[PartFile, Indices, Indices]]) -> int:
         came = self.files.remote().fetch_ranges(wanted)
         if came:
             with self._lock:
-                self._let_go(0, fewest=1)  # the parts that are kept have grown
+                self._let_go(0, fewest=1)  # the kept parts have grown
         return came
 
     def whole(self, number: int) -> Array | None:
-        """The bytes of a file behind a URL of which nothing is missing any more."""
+        """The bytes of a file behind a URL if it is complete, else None."""
         part = self._parts.get(number)
         return part.data if part is not None and part.is_whole else None
 
     @property
     def is_whole(self) -> bool:
-        """Is nothing of any file missing?  None can be removed then, while it is mapped here."""
+        """True if all files are complete.  None of them can be evicted while it is mapped here."""
         parts = self._parts
         return len(parts) == len(self) and all(part.is_whole for part in list(parts.values()))
 
     def known_head(self, number: int) -> bytes:
-        """The first bytes of a file behind a URL, as far as they came when it was looked at."""
+        """The first bytes of a file behind a URL that came when it was looked up."""
         return (
             self._heads[number]
             if self._heads
@@ -191,15 +192,15 @@ class FileSet(ForWorkers):
         return self.files.open(self.paths[number], self.identities[number])
 
     def fetched(self) -> Iterator[int]:
-        """The numbers of all files; those behind URLs come once they are on disk.
+        """The numbers of all files, each once it is on disk.
 
-        The next ones are fetched meanwhile, so that those who look at one file after another need
-        not wait for each.
+        The next ones are fetched meanwhile, so that a caller that goes through the files need not
+        wait for each.
         """
         if not self.is_remote:
             yield from range(len(self))
             return
-        # Late: `file_system` says why; futures import logging.
+        # Late, as in `file_system`; futures import logging.
         from concurrent.futures import Future, ThreadPoolExecutor
 
         from loaderx.sources.remote.transfer import stop_with
@@ -219,15 +220,15 @@ class FileSet(ForWorkers):
                 pool.shutdown(cancel_futures=True)
 
     def fetch(self, number: int) -> None:
-        """Has a file on disk, which may lie behind a URL; for those who look ahead."""
+        """Fetches a file if it lies behind a URL; for callers that look ahead."""
         if self.files.is_remote(self.paths[number]):
             with self.open(number):
                 pass
 
     def fetch_files(self, numbers: Iterable[int]) -> int:
-        """Has files behind URLs on disk, many at once; returns the bytes of those that were not.
+        """Fetches files behind URLs, many at once; returns the bytes of those that were missing.
 
-        Of files that were fetched before it is not asked again whether they are still there.
+        It does not check again whether files that were fetched before are still there.
         """
         missing = [one for one in numbers if one not in self._fetched]
         if not missing:
@@ -248,11 +249,11 @@ class FileSet(ForWorkers):
         return sum(self.identities[one].size for one in missing)
 
     def forget(self) -> None:
-        """Lets go of all maps, so that their files can be removed from the folder of downloads."""
+        """Drops all maps, so that their files can be removed from the folder of downloads."""
         self._maps, self._parts = {}, {}
 
     def for_workers(self) -> tuple[object, ...]:
-        """Workers map the very files that this process sees, or say that they have changed."""
+        """Workers map the same files as this process, or raise that they have changed."""
         has_heads = self.is_remote and len(self) <= _MOST_HEADS
         heads = [self.known_head(number) for number in range(len(self))] if has_heads else ()
         return FileSet, (self.paths, self.identities, self.files, heads)
@@ -269,13 +270,13 @@ class _Sized(Protocol):
 
 
 def _thin(kept: dict[int, Array] | dict[int, PartFile]) -> None:
-    """Takes some out, old ones and new ones."""
+    """Removes some, old and new ones."""
     for number in list(kept)[::_THINNED]:
         del kept[number]
 
 
 def _oldest(kept: dict[int, Array] | dict[int, PartFile]) -> _Sized:
-    """Takes the oldest one out."""
+    """Removes the oldest one, and returns it."""
     return kept.pop(next(iter(kept)))
 
 

@@ -1,7 +1,7 @@
-"""Where paths lead: the small interface behind which files lie.
+"""The small interface through which all files are read.
 
-Files lie on this machine, or behind URLs.  Everything above asks through `FileSystems`, which knows
-the file system of each path, and the cache folder into which files behind URLs are fetched.
+Files lie on this machine or behind URLs.  All other modules use `FileSystems`, which knows the file
+system of each path, and the cache folder into which files behind URLs are fetched.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ FileIdentity: TypeAlias = "Identity | RemoteFile"
 
 
 class FileSystem(Protocol):
-    """What must be known of files to read records from them."""
+    """The operations on files that reading records needs."""
 
     def is_file(self, path: str) -> bool: ...
 
     def is_folder(self, path: str) -> bool: ...
 
     def names(self, folder: str) -> list[str]:
-        """What lies in a folder, sorted; the names of folders end with a slash."""
+        """The names in a folder, sorted; those of folders end with a slash."""
         ...
 
     def glob(self, folder: str, pattern: str) -> Sequence[str]:
-        """The files in a folder that a pattern finds."""
+        """The files in a folder that match a pattern."""
         ...
 
     def identity(self, path: str) -> FileIdentity:
-        """What tells a file from another, and from itself after a change."""
+        """Distinguishes a file from others, and from itself after a change."""
         ...
 
     def head(self, path: str, nbytes: int) -> bytes:
@@ -54,11 +54,11 @@ class FileSystem(Protocol):
     def open(
         self, path: str, identity: FileIdentity | None = None
     ) -> AbstractContextManager[BinaryIO]:
-        """A file on disk: it has a descriptor and a name."""
+        """Opens a file on disk: it has a descriptor and a name."""
         ...
 
     def map(self, path: str, identity: FileIdentity) -> Array:
-        """The bytes of a file, which must still be the one that has this identity."""
+        """The bytes of a file, which must still have this identity."""
         ...
 
 
@@ -111,7 +111,7 @@ LOCAL = LocalFileSystem()
 
 
 class CopiedFiles(LocalFileSystem):
-    """Files that are read from a copy in the cache folder; errors name the file, not its copy."""
+    """Files that are read from a copy in the cache folder; errors name the original."""
 
     def __init__(self, copies: Mapping[str, str]) -> None:
         self.copies = dict(copies)
@@ -159,9 +159,9 @@ class FileSystems:
         brought: Mapping[str, FsspecFileSystem] | None = None,
         copies: Mapping[str, str] | None = None,
     ) -> None:
-        """``cache`` is the folder for downloads; ``brought`` has file systems by their scheme.
+        """``cache`` is the folder for downloads; ``brought`` maps schemes to file systems.
 
-        ``copies`` are the files of this machine that are read in place of others.
+        ``copies`` maps paths to the local files that are read in their place.
         """
         self._cache, self._brought = cache, dict(brought or {})
         self._copied = CopiedFiles(copies or {})
@@ -174,15 +174,15 @@ class FileSystems:
         return self.remote() if is_url(path) else LOCAL
 
     def is_remote(self, path: str) -> bool:
-        """Must a file be fetched before it can be read?"""
+        """True if a file must be fetched before it can be read."""
         return is_url(path) and not self.has_copy(path)
 
     def has_copy(self, path: str) -> bool:
-        """Is a copy read in place of a file, as of one that was unpacked?"""
+        """True if a copy is read in place of a file, as for one that was unpacked."""
         return path in self._copied.copies
 
     def add_copy(self, path: str, copy: str) -> None:
-        """Has a copy read in place of a file, which keeps its path."""
+        """Makes reads of a path use a copy."""
         self._copied.copies[path] = copy
 
     def remote(self) -> RemoteFiles:
@@ -195,7 +195,7 @@ class FileSystems:
         return self._remote
 
     def bring(self, files: FsspecFileSystem, path: str) -> str:
-        """The URL of a path of a file system of fsspec, through which it will be read."""
+        """The URL under which a path of an fsspec file system will be read."""
         url = files.unstrip_protocol(path)
         self._brought[scheme_of(url)] = files
         self._remote = None
@@ -207,7 +207,7 @@ class FileSystems:
         return self.of(path).open(path, identity)
 
     def __reduce__(self) -> tuple[object, ...]:
-        # What was listed stays here.
+        # Listings are not pickled.
         return FileSystems, (self._cache, self._brought, self._copied.copies)
 
 

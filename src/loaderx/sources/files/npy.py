@@ -1,7 +1,7 @@
-"""The header of an ``.npy`` file, with checks of its values.
+"""Reads and checks the header of an ``.npy`` file; writes ``.npy`` files piece by piece.
 
-NumPy parses it.  The checks here refuse values that would lead to a crash, to an allocation larger
-than memory, or to bytes outside of the array.
+NumPy parses the header.  The checks here refuse values that would lead to a crash, to an allocation
+larger than memory, or to bytes outside the array.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from loaderx.tree import Array, DType
 MAGIC = np.lib.format.MAGIC_PREFIX
 _LENGTHS = {(1, 0): struct.Struct("<H"), (2, 0): struct.Struct("<I"), (3, 0): struct.Struct("<I")}
 # What np.save writes for numbers.  NumPy parses headers with `ast`, which fails in Python 3.11 if
-# several threads do it at once; parts of a dataset are opened by the threads that need them.
+# several threads do it at once, as they do when they open parts of a dataset.
 _PLAIN = re.compile(
     rb"\{'descr': '([<>|][biufc]\d{1,2})', 'fortran_order': (True|False), "
     rb"'shape': \(((?:\d{1,18}, ?)*(?:\d{1,18})?)\), \} *\n"
 )
 _PARSING = threading.Lock()
-_MOST_CHARACTERS = 10_000  # of a header, as np.load has it: parsing longer ones is not safe
+_MOST_CHARACTERS = 10_000  # of a header, as in np.load: parsing longer ones is not safe
 
 
 class Header(NamedTuple):
-    """What the header of a file says about its array."""
+    """The header of an ``.npy`` file."""
 
     shape: tuple[int, ...]
     fortran: bool
@@ -58,7 +58,7 @@ class Header(NamedTuple):
 
 
 def has_header(head: bytes) -> bool:
-    """Is all of the header among these first bytes of a file, as far as can be told from them?"""
+    """True if these first bytes of a file seem to contain the whole header."""
     begin = len(MAGIC) + 4
     is_known = head.startswith(MAGIC + b"\1") and len(head) >= begin
     return is_known and len(head) >= begin + int.from_bytes(head[begin - 2 : begin], "little")
@@ -94,8 +94,8 @@ def _parse(file: ByteReader, where: str) -> Header:
     if len(raw) < length:
         raise FileError(f"{where} is cut off: it ends within its header.")
     if version == (3, 0):
-        # NumPy has no public reader of this version, which differs from 2.0 in its encoding alone.
-        # Escaped, its names are ASCII, and mean the same between their quotes.
+        # NumPy has no public reader of this version, which differs from 2.0 only in its encoding.
+        # Escaped names are ASCII, and mean the same inside quotes.
         raw = raw.decode("utf-8").encode("ascii", "backslashreplace")
     start = len(magic) + kind.size + length
     if plain := _PLAIN.fullmatch(raw):
@@ -116,7 +116,7 @@ def _check(header: Header, where: str) -> None:
             f"{where} holds Python objects (dtype {dtype}), which only unpickling could read. "
             "loaderx never unpickles a file; save plain arrays instead."
         )
-    # A dtype with axes of its own; np.load refuses it, too.
+    # A dtype with axes of its own; np.load refuses it too.
     if dtype.subdtype is not None or not _has_units(dtype):
         raise FileError(f"{where} is damaged: its header has the dtype {dtype}.")
     if not dtype.itemsize:
@@ -133,10 +133,10 @@ def _has_units(dtype: DType) -> bool:
 
 # Writes an ``.npy`` file piece by piece: its length is known only at the end.
 #
-# Large pieces are written in whole blocks of 2 MB: Linux then keeps them in large pages, and while
-# the file is still in memory, its rows are read a tenth faster.
+# Large pieces are written in whole blocks of 2 MB: Linux then keeps them in large pages, and rows
+# are read a tenth faster while the file is still in memory.
 
-_HEADER_BYTES = 128  # room for any shape of ours; NumPy reads a header of any length
+_HEADER_BYTES = 128  # enough for any shape written here; NumPy reads headers of any length
 BLOCK = 2 << 20
 _PREFIX = b"\x93NUMPY\x01\x00"
 
@@ -150,10 +150,10 @@ class NpyWriter:
         self._file: BinaryIO = open(path, "wb")  # noqa: SIM115 (closed by `close`)
         self._file.write(bytes(_HEADER_BYTES))
         self._written = _HEADER_BYTES
-        self._rest = bytearray()  # less than a block, behind a whole number of them
+        self._rest = bytearray()  # less than a block, after a whole number of blocks
 
     def append(self, rows: Array) -> None:
-        """Adds rows; their bytes are written as they lie in memory."""
+        """Adds rows; their bytes are written as they are in memory."""
         rows = np.ascontiguousarray(rows, self.dtype)
         assert rows.shape[1:] == self.shape, (rows.shape, self.shape)
         if rows.size:
@@ -161,12 +161,12 @@ class NpyWriter:
         self.rows += len(rows)
 
     def append_bytes(self, data: bytes | memoryview, rows: int) -> None:
-        """Adds rows that are bytes already."""
+        """Adds rows given as bytes."""
         self._write(memoryview(data))
         self.rows += rows
 
     def _write(self, data: memoryview) -> None:
-        is_large = len(data) >= BLOCK  # the rest of small ones is not kept: it may be many files
+        is_large = len(data) >= BLOCK  # small rests are not kept: there may be many files
         missing = -(self._written + len(self._rest)) % BLOCK if is_large else 0
         self._flush(data[:missing])
         data = data[missing:]
@@ -175,7 +175,7 @@ class NpyWriter:
         self._rest += data[whole:]
 
     def _flush(self, data: memoryview | bytes = b"") -> None:
-        """Writes the rest of what came before, and this."""
+        """Writes the kept rest, and this."""
         file = self._opened()
         if self._rest:
             rest, self._rest = self._rest, bytearray()
@@ -185,7 +185,7 @@ class NpyWriter:
         self._written += len(data)
 
     def pause(self) -> None:
-        """Gives the descriptor back until the next rows come."""
+        """Closes the file until the next rows come, to free its descriptor."""
         self._file.close()
 
     def _opened(self) -> BinaryIO:
@@ -209,7 +209,7 @@ class NpyWriter:
         self._file.close()
 
     def abandon(self) -> None:
-        """Closes the file as it is, which is no array then."""
+        """Closes the file as it is, without a valid header."""
         self._file.close()
 
     def __enter__(self) -> NpyWriter:

@@ -12,22 +12,22 @@ import numpy.typing as npt
 from loaderx.sources.base import Indices
 
 Places: TypeAlias = slice | npt.NDArray[np.intp]
-"""Which of the records that were asked for lie in a part."""
+"""Which of the requested records lie in a part."""
 
 ALL = slice(None)
 
 
 class Run(NamedTuple):
-    """Records that follow each other in one part."""
+    """Consecutive records in one part."""
 
     part: int
-    places: slice  # among the records that were asked for
+    places: slice  # among the requested records
     start: int  # the number of the first in the part ...
-    stop: int  # ... and of the one behind the last
+    stop: int  # ... and of the one after the last
 
 
 def is_run(indices: Indices) -> bool:
-    """Does each of these records follow the one before it?"""
+    """True if these records are consecutive."""
     count = len(indices)
     if count < 2 or indices[-1] - indices[0] != count - 1:
         return False
@@ -35,9 +35,9 @@ def is_run(indices: Indices) -> bool:
 
 
 def lie_outside(starts: Indices, stops: Indices, size: Indices | np.int64 | int) -> bool:
-    """Does a run begin or end outside of ``size`` elements, or end before it begins?
+    """True if a run begins or ends outside ``size`` elements, or ends before it begins.
 
-    One look at the signs of all: a comparison of each would take three times as long.  Where no
+    It tests the signs of all at once: separate comparisons would take three times as long.  If no
     start and no stop is negative, no difference overflows.
     """
     return bool(((starts | stops | (stops - starts) | (size - stops)) < 0).any())
@@ -56,7 +56,7 @@ class Located:
         parts: Indices | None,
         rows: Indices,
         runs: list[Run] | None = None,
-        groups: list[tuple[int, Places]] | None = None,
+        groups: dict[int, list[tuple[int, Places]]] | None = None,
     ) -> None:
         """
         Args:
@@ -66,7 +66,7 @@ class Located:
             groups: those of other rows in the same parts.
         """
         self.parts, self.rows, self.runs = parts, rows, runs
-        self._groups = [] if groups is None else groups
+        self._groups = {} if groups is None else groups
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -85,13 +85,17 @@ class Located:
 
     def groups(self, group_of: Indices | None = None) -> list[tuple[int, Places]]:
         """Each part that has some of them, and their places; or each group of parts."""
-        if not self._groups and len(self.rows):
+        found = self._groups.get(id(group_of))  # columns hold these arrays, so ids are not reused
+        if found is None:
             parts = self.parts
-            if parts is None:
-                self._groups.append((0 if group_of is None else int(group_of[0]), ALL))
+            if not len(self.rows):
+                found = []
+            elif parts is None:
+                found = [(0 if group_of is None else int(group_of[0]), ALL)]
             else:
-                self._groups += grouped(parts if group_of is None else group_of[parts])
-        return self._groups
+                found = grouped(parts if group_of is None else group_of[parts])
+            self._groups[id(group_of)] = found
+        return found
 
 
 def grouped(numbers: Indices) -> list[tuple[int, Places]]:
@@ -117,7 +121,7 @@ def in_places(count: int, found: Iterable[tuple[Places, Sequence[object]]]) -> S
 
 
 class Parts:
-    """How many records each part has, and so where each record lies."""
+    """How many records each part has, and so which part each record lies in."""
 
     def __init__(self, counts: Sequence[int] | npt.NDArray[np.int64]) -> None:
         self.counts = np.asarray(counts, np.int64)
@@ -137,7 +141,7 @@ class Parts:
         return Located(numbers, indices - self.starts[numbers], runs)
 
     def split(self, indices: Indices) -> Iterator[tuple[int, Places, Indices]]:
-        """Each part that has some of the records: its number, their places, their numbers in it."""
+        """Each part with some of the records: its number, their places, their numbers in it."""
         at = self.at(indices)
         for part, places in at.groups():
             yield part, places, at.rows[places]
@@ -162,7 +166,7 @@ class Parts:
 
 
 def numbers_from(starts: Indices, lengths: Indices) -> Indices:
-    """The numbers from each start on, as many as its length says, one run after the other."""
+    """For each start, as many consecutive numbers as its length says, in one array."""
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
     found: Indices = np.repeat(starts - ends + lengths, lengths) + np.arange(total)

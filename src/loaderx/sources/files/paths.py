@@ -1,7 +1,7 @@
-"""What a user writes for files, as a list of files or one folder.
+"""Resolves a user's path to a list of files or one folder.
 
 A path may be a file, a folder, a pattern (``*``, ``?``, ``[...]``), have braces (``{000..099}``,
-``{train,test}``), be the URL of one of these, or a list of them.  What a pattern finds is sorted
+``{train,test}``), be the URL of one of these, or a list of them.  The files of a pattern are sorted
 with numbers in their natural order, ``part-2`` before ``part-10``; a list keeps its order.
 """
 
@@ -46,7 +46,7 @@ def natural_order(path: str) -> list[tuple[int, str]]:
     >>> sorted(["part-10", "part-2"], key=natural_order)
     ['part-2', 'part-10']
     """
-    # Every second piece is a run of digits, so pieces of one kind are compared with their like.
+    # Every second piece is a run of digits, so only pieces of the same kind are compared.
     return [
         (int(piece) if place % 2 else 0, piece) for place, piece in enumerate(_DIGITS.split(path))
     ]
@@ -83,7 +83,7 @@ def find(path: PathLike | Sequence[PathLike], files: FileSystems = LOCAL_FILES) 
 
 
 def _is_brought(path: object) -> TypeGuard[BroughtPath]:
-    """Is it a path of a file system of fsspec: its ``OpenFile``, or a ``UPath``?"""
+    """True for a path of an fsspec file system: an ``OpenFile`` or a ``UPath``."""
     return hasattr(path, "fs") and hasattr(path, "path")
 
 
@@ -122,7 +122,7 @@ def _matching(pattern: str, files: FileSystems) -> Iterator[str]:
 
 
 def missing(path: str) -> FileError:
-    """For a path that does not exist: the error names a neighbour that looks like it."""
+    """The error for a path that does not exist; it names a similar neighbour."""
     from difflib import get_close_matches  # slow to import, and rarely needed
 
     folder, name = os.path.split(path)
@@ -177,7 +177,7 @@ def unpacked_name(path: str) -> str:
 
 
 def plain_name(path: str) -> str:
-    """The name that tells a file's format: without compression, and without a shard's number.
+    """The name that shows a file's format: without compression and shard number.
 
     >>> plain_name("a.jsonl.gz"), plain_name("mnist-train.tfrecord-00000-of-00010")
     ('a.jsonl', 'mnist-train.tfrecord')
@@ -186,9 +186,9 @@ def plain_name(path: str) -> str:
 
 
 def is_below(name: object) -> bool:
-    """Does a name in a description stand for something below its folder?
+    """True if a name in a description leads to a place below its folder.
 
-    Links that lie there may lead elsewhere: they are the user's own.
+    Links in the folder may lead elsewhere: the user has put them there.
 
     >>> [is_below(name) for name in ("a/b.npy", "../b", "a/../../b", "/b", "C:\\\\b", "s3://b", "")]
     [True, False, False, False, False, False, False]
@@ -200,7 +200,7 @@ def is_below(name: object) -> bool:
 
 
 def below(folder: str, name: object) -> str:
-    """The path of what a name in a description stands for."""
+    """The path for a name in a description, which must lie below the folder."""
     if not is_below(name):
         raise FileError(
             f"a description in {folder} has {name!r:.100} where the name of a file or folder below "
@@ -210,5 +210,5 @@ def below(folder: str, name: object) -> str:
 
 
 def is_data(name: str) -> bool:
-    """Is it the name of data, rather than of a mark or a hidden file (``_SUCCESS``, ``.crc``)?"""
+    """True for the name of data, False for a mark or a hidden file (``_SUCCESS``, ``.crc``)."""
     return not name.startswith((".", "_"))

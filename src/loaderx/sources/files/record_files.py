@@ -11,7 +11,7 @@ class RecordFiles:
     """The base of readers of such files."""
 
     def __init__(self, files: FileSet, parts: Parts, word: str = "record") -> None:
-        """``parts`` are the records of each file; ``word`` is what messages call one."""
+        """``parts`` are the records of each file; messages call a record ``word``."""
         self.files, self.parts, self._word = files, parts, word
 
     def __len__(self) -> int:

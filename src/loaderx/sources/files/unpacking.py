@@ -1,8 +1,8 @@
-"""What is packed is unpacked as far as it is read, and into memory within a bound (`inflated`).
+"""Unpacks members of zip files only as far as they are read, and values up to a bound (`inflated`).
 
-`zipfile` does the first for deflate, but reads the whole directory before it opens a member.  Of
-bzip2 and LZMA it unpacks all of the next 4 kB of input, which can be gigabytes, and it allocates
-the window that an LZMA stream asks for; so there are readers of members here.
+`zipfile` does the former for deflate, but reads the whole directory before it opens a member.  For
+bzip2 and LZMA it unpacks the next 4 kB of input completely, which can be gigabytes, and it
+allocates the window that an LZMA stream asks for.  So this module has its own readers of members.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _LZMA_HEADER = struct.Struct("<2xHBI")  # length of the properties: parameters, 
 _LEAST_WINDOW = 4096
 UNPACK_LIMIT = "LOADERX_UNPACK_LIMIT"
 _GZIP = 31  # as zlib calls it
-SMALL, RATIO = 64 << 20, 100  # bytes, and times what is packed, that anything may unpack to
+SMALL, RATIO = 64 << 20, 100  # bytes, and multiple of the packed size, that anything may unpack to
 
 
 def most_unpacked(packed: int) -> int:
-    """How many bytes something of which no size is known may unpack to in memory."""
+    """How many bytes data of unknown unpacked size may unpack to in memory."""
     return bytes_setting(UNPACK_LIMIT, max(SMALL, RATIO * packed))
 
 
 def too_large(most: int) -> FileError:
-    """The error for what unpacks to more than it may."""
+    """The error for data that unpacks to more than ``most`` bytes."""
     return FileError(
         f"it unpacks to more than the {most} bytes that it may have. If it is right, set "
         f"{UNPACK_LIMIT} to the bytes that one value may have."
@@ -39,7 +39,7 @@ def too_large(most: int) -> FileError:
 
 
 def inflated(data: bytes, most: int, *, is_gzip: bool = False) -> bytes:
-    """What zlib or gzip has packed, which may be so many bytes."""
+    """Unpacks zlib or gzip data of at most ``most`` unpacked bytes."""
     found, left = list[bytes](), most
     while data:
         unpacker = zlib.decompressobj(_GZIP if is_gzip else zlib.MAX_WBITS)
@@ -54,7 +54,7 @@ def inflated(data: bytes, most: int, *, is_gzip: bool = False) -> bytes:
 
 
 class ZlibStream(contextlib.AbstractContextManager["ZlibStream"]):
-    """What a zlib stream holds."""
+    """The content of a zlib stream."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self._unpacker = file, zlib.decompressobj()
@@ -92,7 +92,7 @@ class Unpacked:
         raise zipfile.BadZipFile(f"it is packed in a way that is not known ({kind})")
 
     def read(self, nbytes: int) -> bytes:
-        """As many bytes, or fewer where the member ends."""
+        """The next bytes, fewer at the end of the member."""
         wanted = min(nbytes, self._left)
         out = bytearray()
         while len(out) < wanted and not self._unpacker.eof:
@@ -117,13 +117,13 @@ class Unpacked:
         _, parameters, window = _LZMA_HEADER.unpack(self._packed(_LZMA_HEADER.size))
         rest, lc = divmod(parameters, 9)
         pb, lp = divmod(rest, 5)
-        window = max(_LEAST_WINDOW, min(window, self._left))  # more than the data is never used
+        window = max(_LEAST_WINDOW, min(window, self._left))  # the data needs no larger one
         chain = {"id": lzma.FILTER_LZMA1, "lc": lc, "lp": lp, "pb": pb, "dict_size": window}
         return lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=[chain])
 
 
 class _Deflate:
-    """Inflates as the two others unpack."""
+    """Inflates, with the interface of the two other unpackers."""
 
     def __init__(self) -> None:
         self._stream = zlib.decompressobj(-zlib.MAX_WBITS)

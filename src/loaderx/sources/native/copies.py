@@ -14,18 +14,18 @@ from loaderx.sources.native.writer import PartWriter
 from loaderx.sources.progress import progress
 
 LEAST_BYTES = 1 << 20
-"""Smaller files of text are parsed at every opening, or read: a copy would save little."""
+"""Smaller text files are parsed at every opening: a copy would save little."""
 
 Opened = TypeVar("Opened")
 
 
 class CopiedFiles(Protocol):
-    """The shards of a dataset, whose records come as columns."""
+    """The shards of a dataset, with their records as columns."""
 
     kinds: dict[str, ColumnType]
     classes: dict[str, tuple[str, ...]]
     counts: list[int]  # records of each shard; may be empty until all records were read
-    nbytes: int  # of all columns, more or less: progress is shown in it
+    nbytes: int  # approximate, of all columns, for the progress bar
 
     def steps(self) -> Iterator[Mapping[str, ColumnData]]:
         """All records in order, some at a time."""
@@ -35,7 +35,7 @@ class CopiedFiles(Protocol):
 def write_copy(
     found: CopiedFiles, files: list[str], folder: str, *, label: str, cache: str | None
 ) -> None:
-    """Writes the columns of files into a folder, and says so; ``label`` is their format."""
+    """Writes the columns of files into a folder, and logs it; ``label`` is their format."""
     count = f"{len(files)} {label} file{'s' if len(files) != 1 else ''}"
     what = f"copying {count} into {cache}"
     total = sum(found.counts)
@@ -55,12 +55,12 @@ def write_copy(
 
 
 def is_worth_a_copy(files: FileSet) -> bool:
-    """Are files of text so large that it pays to parse them once?"""
+    """True if text files are so large that it pays to parse them only once."""
     return sum(files.sizes) >= LEAST_BYTES
 
 
 def opened_copy(find: Callable[[], str | None], read: Callable[[str], Opened]) -> Opened | None:
-    """The copy that ``find`` finds or makes, as ``read`` opens it; None where there is none."""
+    """The copy that ``find`` finds or makes, opened by ``read``; None if there is none."""
     folder = find()
     try:
         return None if folder is None else read(folder)
@@ -71,6 +71,6 @@ def opened_copy(find: Callable[[], str | None], read: Callable[[str], Opened]) -
 
 
 def _log(text: str) -> None:
-    import logging  # late: it is slow to import
+    import logging  # late: slow to import
 
     logging.getLogger("loaderx").info(text)

@@ -54,7 +54,7 @@ _LEAVES: tuple[Kind, ...] = ("fixed", "ragged", "text", "bytes", "image")
 _KINDS: tuple[Kind, ...] = (*_LEAVES, "list", "struct", "tuple")
 _RECORDS: tuple[RecordKind, ...] = ("dict", "tuple", "value")
 _MOST_NESTED = 32
-_MOST_BYTES = 1 << 30  # of a description: there are 10^6 parts at most
+_MOST_BYTES = 1 << 30  # of a description, which has at most 10^6 parts
 _ODD = re.compile(r"[^\w\- ]")
 
 
@@ -74,14 +74,14 @@ class Shard(Frozen):
 
 
 class Description(Frozen):
-    """What is in a folder: the content of ``loaderx.json``."""
+    """The content of ``loaderx.json``."""
 
     columns: Mapping[str, ColumnType]
     parts: list[Part]
     classes: Mapping[str, tuple[str, ...]] = {}
-    made_from: tuple[Shard, ...] = ()  # the files of which it is a copy, in order
+    made_from: tuple[Shard, ...] = ()  # the files that it is a copy of, in order
     record: RecordKind = "dict"
-    made_by: Json = None  # the dataset that was saved, so that it is known again
+    made_by: Json = None  # identifies the dataset that was saved
 
     @property
     def records(self) -> int:
@@ -89,12 +89,12 @@ class Description(Frozen):
 
     @property
     def shards(self) -> tuple[Shard, ...]:
-        """The files of which it is a copy; else its own parts."""
+        """The files that it is a copy of; else its own parts."""
         return self.made_from or tuple(Shard(part.name, part.records) for part in self.parts)
 
 
 def file_name(path: tuple[str, ...], which: str) -> str:
-    """The file of the values, offsets or valid of a column or a field.
+    """The file of the values, offsets or validity of a column or field.
 
     >>> file_name(("a", "b.c"), "offsets")
     'a.b%2Ec.offsets.npy'
@@ -138,7 +138,7 @@ def write_description(folder: str, description: Description) -> None:
 
 
 def sync_folder(folder: str) -> None:
-    """Waits until the names in a folder are on disk, where the system can say so."""
+    """Waits until the names in a folder are on disk, where the system supports that."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -148,12 +148,12 @@ def sync_folder(folder: str) -> None:
 
 
 def part_json(part: Part) -> dict[str, Json]:
-    """A part as it stands in a description."""
+    """A part in the form of a description."""
     return {"name": part.name, "records": part.records, "files": dict(part.files)}
 
 
 def type_json(kind: ColumnType) -> Json:
-    """A type as it stands in a description."""
+    """A type in the form of a description."""
     told: dict[str, Json] = {"kind": kind.kind}
     if kind.dtype is not None:
         told["dtype"], told["shape"] = kind.dtype.str, list(kind.shape)
@@ -168,7 +168,7 @@ def type_json(kind: ColumnType) -> Json:
 
 
 def read_description(folder: str, files: FileSystems = LOCAL_FILES) -> Description:
-    """The description of a folder, checked as far as it can be without its files."""
+    """The description of a folder, checked as far as possible without its files."""
     path = os.path.join(folder, MARK)
     with files.open(path) as file, reading(path):
         told = json.loads(read_whole(file, _MOST_BYTES))
@@ -197,7 +197,7 @@ def read_description(folder: str, files: FileSystems = LOCAL_FILES) -> Descripti
 
 
 def part_of(told: dict[str, Json]) -> Part:
-    """A part from its text in a description."""
+    """A part from its form in a description."""
     name, records, files = told["name"], told["records"], told["files"]
     if not is_below(name) or type(records) is not int or records < 0 or not isinstance(files, dict):
         raise ValueError(f"a part is {told!r:.100}")
@@ -207,7 +207,7 @@ def part_of(told: dict[str, Json]) -> Part:
 
 
 def type_of(told: dict[str, Json], depth: int = 0) -> ColumnType:
-    """A type from its text in a description."""
+    """A type from its form in a description."""
     kind = next(one for one in _KINDS if one == told["kind"])
     fields = told.get("fields", {})
     is_leaf = kind in _LEAVES

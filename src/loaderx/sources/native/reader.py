@@ -1,4 +1,4 @@
-"""The native layout: folders with a ``loaderx.json``; `native_layout` says what is in them."""
+"""Reads the native layout: folders with a ``loaderx.json``, as `layout` describes them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _OFFSETS, _VALID = np.dtype(np.int64), np.dtype(np.bool_)
 def open_native(folder: str, options: OpenOptions, label: str = "loaderx") -> TableSource:
     """The records of a folder in the native layout."""
     found = read_description(folder, options.cache.files)
-    # A copy has only the columns that were asked for, and `fill` may name others of the files.
+    # A copy has only the requested columns, and `fill` may name others of the files.
     names = options.chosen(list(found.columns), folder, fill_known=not found.made_from)
     kinds = {name: found.columns[name] for name in names}
     columns, parts = native_columns(folder, found, kinds, options)
@@ -62,7 +62,7 @@ def _record(columns: Columns, record: RecordKind) -> Column | ColumnTree:
 def native_columns(
     folder: str, found: Description, kinds: dict[str, ColumnType], options: OpenOptions
 ) -> tuple[Columns, Parts]:
-    """These columns of a folder, and how many records each of its parts has."""
+    """These columns of a folder, and the number of records of each part."""
     layout = _Files(folder, found, kinds, options.cache.files)
     parts = Parts([part.records for part in found.parts])
     columns = {name: _column(layout, name, kind, parts, options) for name, kind in kinds.items()}
@@ -85,7 +85,7 @@ def _without_nulls(
     arrays: _ColumnFiles,
     fill: Mapping[str, object],
 ) -> Column | ColumnTree:
-    """Fills the nulls of a column, or refuses them; those that `Dataset.save` wrote are None."""
+    """Fills or refuses the nulls of a column; those that `Dataset.save` wrote become None."""
     if not isinstance(made, Column):
         named = made.items() if isinstance(made, Mapping) else zip(kind.fields, made, strict=True)
         fields = {
@@ -161,7 +161,7 @@ class _ColumnFiles:
 
     @property
     def is_saved(self) -> bool:
-        """Did `Dataset.save` write it?"""
+        """True if `Dataset.save` wrote it."""
         return self._layout.found.made_by is not None
 
     def __call__(self, path: tuple[str, ...], which: Which) -> ArrayOf:
@@ -178,7 +178,7 @@ class _ColumnFiles:
             rows = [one + (which == "offsets") for one in records]
         numbers = layout.numbers(file_name((self._name, *path), which))
         kept = None if is_item else rows
-        # The header of the first part is checked; those of others are checked when they are read.
+        # The header of the first part is checked now, those of others when they are read.
         if layout.files.is_remote:
             fetched = FetchedNpyArrays(layout.files, numbers, dtype, shape, kept)
             fetched.check(0)

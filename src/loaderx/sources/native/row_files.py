@@ -1,9 +1,9 @@
 """Files of rows in any order: what a cache holds while it is being filled.
 
-Each process appends blocks to a file of its own, so that no locks are needed.  A block is some rows
-as columns, and their positions in the dataset.  It is written behind all others: what ends before
-the file does is whole, and a process that is killed leaves at most one block that is cut off.
-Checksums tell damage of other kinds, such as that of a machine that lost power.
+Each process appends blocks to its own file, so that no locks are needed.  A block holds some rows
+as columns, and their positions in the dataset.  Blocks are only appended: one that ends within the
+file is whole, and a killed process leaves at most one truncated block.  Checksums detect other
+damage, such as that of a machine that lost power.
 
 A block has, in multiples of 8 bytes::
 
@@ -11,7 +11,7 @@ A block has, in multiples of 8 bytes::
     positions   int64[rows]
     data        the arrays of the columns (`arrays_of`); each has its length before it
 
-One without rows is a type, in JSON; types are numbered as they come in the file.
+A block without rows is a type, in JSON; types are numbered in the order of the file.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from loaderx.sources.native.layout import type_json, type_of
 from loaderx.tree import Array, DType
 
 _MARK = b"LXR1"
-_HEAD = struct.Struct("<4sIQIII4x")  # the last is the checksum of all before it, and positions
-_LARGE = 1 << 16  # bytes from which a copy costs more than a call of the system
+_HEAD = struct.Struct("<4sIQIII4x")  # the last is the checksum of the rest and the positions
+_LARGE = 1 << 16  # bytes from which a copy costs more than a system call
 _CHECKED = struct.Struct("<4sIQII")
 
 
@@ -53,7 +53,7 @@ class RowFileWriter:
         self._types: dict[ColumnType, int] = {}
 
     def append(self, positions: Indices, found: Encoded) -> int:
-        """Writes rows; says where their block begins."""
+        """Writes rows, and returns where their block begins."""
         number = self._types.get(found.kind)
         if number is None:
             told = json.dumps(type_json(found.kind)).encode()
@@ -70,7 +70,7 @@ class RowFileWriter:
                     left = memoryview(piece)
                     while left:
                         left = left[os.write(self._descriptor, left) :]
-        except BaseException:  # a full disk, or Ctrl-C: nothing may stand behind half a block
+        except BaseException:  # a full disk, or Ctrl-C: nothing may follow half a block
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, self.end)
             raise
@@ -123,16 +123,16 @@ class Block(NamedTuple):
 
 
 class RowFile:
-    """A file of which more may be written while it is read."""
+    """A file that may grow while it is read."""
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._end = 0  # of what was found
+        self._end = 0  # of the blocks found so far
         self._types: list[ColumnType] = []
         self._map: mmap.mmap | None = None
 
     def new_blocks(self, size: int) -> list[Block]:
-        """The blocks that were written since this was asked; the file has ``size`` bytes."""
+        """The blocks written since the last call; the file has ``size`` bytes."""
         if size <= self._end:
             return []
         found = []
@@ -143,7 +143,7 @@ class RowFile:
         return found
 
     def _next(self, file: BinaryIO, size: int) -> Block | None:
-        """The block at the end of what was found; None if it is not whole, or not there yet."""
+        """The next block; None if it is not whole, or not there yet."""
         start = self._end
         file.seek(start)
         head = file.read(_HEAD.size)
@@ -183,14 +183,14 @@ class RowFile:
         return Encoded(kind, collect(kind, lambda *_: next(arrays)))
 
     def _mapped(self, size: int) -> mmap.mmap:
-        """The file in memory, as far as this at least."""
+        """The file, mapped at least up to ``size``."""
         if self._map is None or len(self._map) < size:
             with open(self.path, "rb") as file:
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         return self._map
 
     def unmap(self) -> None:
-        """Gives its descriptor back, when no array is in use any more."""
+        """Drops the map; its descriptor is freed once no array uses it."""
         self._map = None
 
 

@@ -1,14 +1,15 @@
-"""A folder that ``.cache(path)`` fills: records are put into it as they are made, in any order.
+"""A folder that ``.cache(path)`` fills with records as they are made, in any order.
 
 ::
 
     folder/.filling/
-      begun.json           the dataset, the number of records, how many a part shall have
-      1234-0a1b2c3d.rows   what one process has made (`row_files`)
+      begun.json           the dataset, the number of records, the records of a part
+      1234-0a1b2c3d.rows   the rows that one process has made (`row_files`)
 
-Each process looks at the files of the others from time to time, so that it makes little that they
-have made; what two have made is there twice, and the same.  When all records are there, the first
-process to see it writes the parts and ``loaderx.json`` (`row_parts`), and ``.filling`` is removed.
+Each process looks at the files of the others from time to time, so that it repeats little of their
+work; a record that two have made is stored twice, with equal contents.  When all records are there,
+the first process to notice writes the parts and ``loaderx.json`` (`row_parts`), and removes
+``.filling``.
 """
 
 from __future__ import annotations
@@ -39,15 +40,15 @@ from loaderx.sources.native.save_folder import FILLING, another_dataset
 from loaderx.sources.native.save_parts import merged_types
 
 _BEGUN, _ROWS = "begun.json", ".rows"
-MOST_MAPPED = 64  # files; a process may have only so many descriptors
-_MANY_MISSED, _FEW_LEFT, _MANY_LOOKS = 32, 1024, 256  # when the files of others are looked at
-_MOST_WORKERS = 64  # more or less, each of which may have as many rows under way
+MOST_MAPPED = 64  # files; descriptors are limited
+_MANY_MISSED, _FEW_LEFT, _MANY_LOOKS = 32, 1024, 256  # when to look at the files of others
+_MOST_WORKERS = 64  # approximate; each may have as many rows under way as this process
 
 Flags = npt.NDArray[np.bool_]
 
 
 class Begun(Frozen):
-    """What a folder is being filled with."""
+    """The content of ``begun.json``."""
 
     made_by: Json
     records: int
@@ -63,19 +64,19 @@ class RowFolder(ForWorkers):
         self.place = os.path.join(folder, FILLING)
         self.kind: ColumnType | None = None  # of all records so far
         self.present = 0
-        self.was_removed = False  # as it is by who has saved all records
-        self.may_save = True  # False after that has failed
+        self.was_removed = False  # a process removes the files once it has saved all records
+        self.may_save = True  # False after saving has failed
         self._lock = threading.RLock()
         self._files: dict[str, RowFile] = {}
         self._mapped: dict[str, RowFile] = {}
         self._blocks: list[tuple[RowFile, int]] = []
-        self._checked = bytearray()  # of each block: was its checksum looked at?
+        self._checked = bytearray()  # for each block, whether its checksum was verified
         # For each record: its block, counted from 1, and its row there.
         self._block_of = np.zeros(begun.records, np.int32)
         self._row_of = np.zeros(begun.records, np.int32)
         self._writer: RowFileWriter | None = None
         self._writing_process = 0
-        self._missed = _MANY_MISSED  # rows that were not there since files were looked at
+        self._missed = _MANY_MISSED  # rows found missing since the last look at the files
         self._looks = 0
 
     @property
@@ -83,13 +84,13 @@ class RowFolder(ForWorkers):
         return self.present == self.begun.records
 
     def is_saved(self) -> bool:
-        """Is the folder in the native layout?"""
+        """True if the folder is in the native layout."""
         return os.path.exists(os.path.join(self.folder, MARK))
 
     # Finding ----------------------------------------------------------------------------------
 
     def find(self, positions: Indices) -> Flags:
-        """Which of these rows are not there; those at negative positions never are."""
+        """Which of these rows are missing; those at negative positions always are."""
         with self._lock:
             is_missing = self.is_missing(positions)
             self._missed += int(is_missing.sum())
@@ -102,7 +103,7 @@ class RowFolder(ForWorkers):
             return is_missing
 
     def is_missing(self, positions: Indices) -> Flags:
-        """Which of these rows are not known to be there."""
+        """Which of these rows are missing, without looking at the files again."""
         is_missing: Flags = (self._block_of[positions] == 0) | (positions < 0)
         return is_missing
 
@@ -150,7 +151,7 @@ class RowFolder(ForWorkers):
     # Writing ----------------------------------------------------------------------------------
 
     def put(self, positions: Indices, found: Encoded) -> None:
-        """Keeps rows that are not there yet."""
+        """Stores those of the rows that are missing."""
         with self._lock:
             fresh, rows = np.unique(positions, return_index=True)
             is_new = self.is_missing(fresh) & (fresh >= 0)
@@ -167,12 +168,12 @@ class RowFolder(ForWorkers):
             except OSError as error:
                 self.was_removed = isinstance(error, FileNotFoundError)
                 if self.was_removed and self.is_saved():
-                    return  # another process has completed it meanwhile
+                    return  # another process completed it meanwhile
                 raise FileError(
                     f"cannot keep records in {self.folder}: {error}. What is there is whole, and a "
-                    "later run goes on with it."
+                    "later run continues with it."
                 ) from error
-            # Of several processes that write the last rows, the last one must see all others'.
+            # If several processes write the last rows, the last one must see the rows of all.
             left = self.begun.records - self.present
             if 0 < left <= max(_FEW_LEFT, _MOST_WORKERS * len(positions)):
                 self.look()
@@ -184,7 +185,7 @@ class RowFolder(ForWorkers):
             self._writing_process = os.getpid()
             self._files[name] = RowFile(self._writer.path)
         file = self._files[os.path.basename(self._writer.path)]
-        self._merged(found.kind, positions)  # what does not fit is not written
+        self._merged(found.kind, positions)  # raises before rows of another type are written
         self._writer.append(positions, found)
         for block in file.new_blocks(self._writer.end):
             self._add(file, block, is_checked=True)
@@ -192,9 +193,9 @@ class RowFolder(ForWorkers):
     # Reading ----------------------------------------------------------------------------------
 
     def read(self, positions: Indices, kind: ColumnType | None = None) -> Encoded | None:
-        """Rows that are there, as columns of a type, which is that of all of them by default.
+        """Rows that are there, as columns of a type; by default that of all records so far.
 
-        None if some of them turn out to be damaged, or are gone: then they are not there any more.
+        None if some of them turn out to be damaged or removed: they then count as missing.
         """
         with self._lock:
             kind = kind or self.kind
@@ -239,10 +240,10 @@ class RowFolder(ForWorkers):
         self._block_of[positions] = 0
         self.present -= len(positions)
 
-    # Going on elsewhere -----------------------------------------------------------------------
+    # Pickling ---------------------------------------------------------------------------------
 
     def for_workers(self) -> tuple[object, ...]:
-        """Workers look at the files themselves."""
+        """Workers read the files themselves."""
         return RowFolder, (self.folder, self.begun)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -250,7 +251,7 @@ class RowFolder(ForWorkers):
 
 
 def begin(folder: str, begun: Begun) -> RowFolder:
-    """Begins to fill a folder, or goes on with it; another dataset's is refused."""
+    """Begins or continues to fill a folder; one of another dataset is refused."""
     place = os.path.join(folder, FILLING)
     path = os.path.join(place, _BEGUN)
     os.makedirs(place, exist_ok=True)

@@ -1,4 +1,4 @@
-"""A folder that was filled in any order becomes one in the native layout."""
+"""Turns a folder that was filled in any order into one in the native layout."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from loaderx.sources.native.save_folder import (
 from loaderx.sources.native.save_parts import PartsWriter, finish
 from loaderx.sources.progress import progress
 
-_PIECES = 4  # of a part, which are in memory one at a time
+_PIECES = 4  # of a part; one at a time is in memory
 
 
 def save_rows(rows: RowFolder) -> None:
     """Writes the parts, if all records are there and no other process does it.
 
-    What a process that was stopped has completed is kept.  If it cannot be done, a warning says
-    why: the records are there, and are read as they are.
+    Parts that an interrupted process completed are kept.  If writing fails, a warning says why, and
+    the records are read as they are.
     """
     try:
         with open_journal(rows.folder) as journal:
-            if rows.is_saved():  # by another process, which has let go of it now
+            if rows.is_saved():  # by another process, which held the lock until now
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(os.path.join(rows.folder, JOURNAL))
                 return
@@ -58,7 +58,7 @@ def save_rows(rows: RowFolder) -> None:
 
 
 def _write(rows: RowFolder, folder: SaveFolder) -> bool:
-    """Writes the parts that are missing; False if some records turn out to be damaged."""
+    """Writes the missing parts; False if some records turn out to be damaged."""
     assert rows.kind is not None
     kind, count, size = settled(rows.kind), rows.begun.records, folder.part_records
     at_once = -(-size // _PIECES)
@@ -78,7 +78,7 @@ def _write(rows: RowFolder, folder: SaveFolder) -> bool:
 
 
 def saved_source(rows: RowFolder) -> Source | None:
-    """The records in the native layout, which are written now if all are there; else None."""
+    """The records in the native layout, written now if all are there; else None."""
     if not rows.is_complete and not rows.was_removed:
         return None
     if rows.is_complete and rows.may_save and not rows.is_saved():

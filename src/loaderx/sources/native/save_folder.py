@@ -1,11 +1,11 @@
-"""A folder that a dataset is being saved into: what is done, so that a later run can go on.
+"""A folder that a dataset is being saved into, with a journal so that a later run can resume.
 
-Beside the parts there is ``saving.jsonl`` until all is done: a line that says which dataset is
-saved, and one for each part, with the sizes of its files and the type of its records.  A line is
-written when the files are on disk, and then the part gets its name: what has both is complete, and
-all else is removed and made again.  A last line that is cut off counts as none.
+Until all is done there is a ``saving.jsonl`` beside the parts: a line that identifies the dataset,
+and one for each part, with the sizes of its files and the type of its records.  A line is written
+when the files are on disk, and then the part gets its name: a part with both is complete, and all
+others are removed and made again.  A truncated last line is ignored.
 
-A folder that ``.cache(path)`` fills has a subfolder of its own until then (`row_folder`).
+A folder that ``.cache(path)`` fills has a subfolder for that until then (`row_folder`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from loaderx.sources.native.writer import PartWriter, has_columns
 from loaderx.sources.remote.private_files import try_lock
 
 JOURNAL = "saving.jsonl"
-LOCK_FILE = "saving.lock"  # where the file system has no locks
+LOCK_FILE = "saving.lock"  # if the file system has no locks
 FILLING = ".filling"
 _OWN = re.compile(
     r"part-\d{5,}(\.[0-9a-f]+\.tmp)?|loaderx\.json(\.[0-9a-f]+\.tmp)?"
@@ -59,11 +59,11 @@ class SavedPart(Frozen):
 
     part: Part
     kind: ColumnType  # of its records
-    state: Json  # of the stream behind it; None for a dataset that is read by index
+    state: Json  # of the stream after it; None for a dataset that is read by index
 
 
 class SaveFolder:
-    """The folder; no other process may write to it meanwhile."""
+    """The folder, while no other process may write to it."""
 
     def __init__(self, folder: str, journal: BinaryIO, made_by: Json, part_records: int) -> None:
         self.folder, self._journal = folder, journal
@@ -82,13 +82,13 @@ class SaveFolder:
         self._remove_unfinished()
 
     def _find_parts(self) -> Json:
-        """Looks for what an earlier run has completed, and says what it was saving."""
+        """Finds the parts that an earlier run completed; returns the dataset that it was saving."""
         lines = self._lines()
         if not lines:
             return None
         with reading(os.path.join(self.folder, JOURNAL)):
             begun_by, part_records = lines[0]["made_by"], int(str(lines[0]["part_records"]))
-            for line in lines[1:]:  # one that is written again has a second line
+            for line in lines[1:]:  # a part that is written again has a second line
                 told = line["type"]
                 assert isinstance(told, dict)
                 one = SavedPart(part_of(line), type_of(told), line["state"])
@@ -99,7 +99,7 @@ class SaveFolder:
         return begun_by
 
     def _lines(self) -> list[dict[str, Json]]:
-        """The lines of an earlier run; what is behind the last whole one is cut off."""
+        """The lines of an earlier run; truncates the journal after the last whole one."""
         content = self._journal.read()
         whole = content[: content.rfind(b"\n") + 1]
         self._journal.truncate(len(whole))
@@ -107,7 +107,7 @@ class SaveFolder:
             return [dict(json.loads(line)) for line in whole.splitlines()]
 
     def _is_whole(self, saved: SavedPart) -> bool:
-        """Are these the files that were written?  Their sizes and headers tell."""
+        """True if the files have the sizes and headers that were written."""
         place, files = os.path.join(self.folder, saved.part.name), dict(saved.part.files)
         try:
             names = os.listdir(place)
@@ -126,10 +126,10 @@ class SaveFolder:
             else:
                 os.unlink(place)
 
-    # Going on ---------------------------------------------------------------------------------
+    # Writing ----------------------------------------------------------------------------------
 
     def writer(self, number: int, kind: ColumnType) -> PartWriter:
-        """A writer of a part whose records have this type."""
+        """A writer for a part whose records have this type."""
         return PartWriter(self.folder, number, columns_of(kind)[1])
 
     def add(self, number: int, writer: PartWriter, kind: ColumnType, state: Json) -> None:
@@ -168,16 +168,16 @@ class SaveFolder:
 
 
 def columns_of(kind: ColumnType) -> tuple[RecordKind, dict[str, ColumnType]]:
-    """How records of a type are kept: what they are, and their columns."""
+    """How records of a type are stored: their kind and their columns."""
     if kind.kind == "struct":
         return "dict", dict(kind.fields)
     return ("tuple", dict(kind.fields)) if kind.kind == "tuple" else ("value", {VALUE: kind})
 
 
 def check_folder(folder: str, *, fills: bool = False) -> None:
-    """Refuses a folder in which there are files of others.
+    """Refuses a folder that has other files.
 
-    One that ``.cache(path)`` has begun to fill is for those who go on with that.
+    One that ``.cache(path)`` has begun to fill is accepted only with ``fills``.
     """
     try:
         names = sorted(os.listdir(folder))
@@ -188,8 +188,8 @@ def check_folder(folder: str, *, fills: bool = False) -> None:
     others = [name for name in names if not _OWN.fullmatch(name)]
     if FILLING in names and MARK not in names and not fills:
         raise FileError(
-            f"cannot save into {folder}: .cache(path) has begun to fill it. Go on with that, or "
-            "remove it."
+            f"cannot save into {folder}: .cache(path) has begun to fill it. Continue with that, "
+            "or remove it."
         )
     if others or (names and not {MARK, JOURNAL, FILLING} & set(names)):
         raise FileError(
@@ -199,20 +199,20 @@ def check_folder(folder: str, *, fills: bool = False) -> None:
 
 
 def folder_path(name: str, given: object) -> str:
-    """The folder that the argument ``name`` gives."""
+    """The folder given as the argument ``name``."""
     if not isinstance(given, (str, os.PathLike)):
         raise ArgumentTypeError(f"`{name}` must be a path, got {given!r}.")
     return os.path.abspath(os.path.expanduser(os.fspath(given)))
 
 
 def is_complete(folder: str, made_by: Json) -> bool:
-    """Has it this very dataset already?  One that has another is refused."""
+    """True if the folder holds this dataset, complete.  One that holds another is refused."""
     if not os.path.exists(os.path.join(folder, MARK)):
         return False
     found = read_description(folder)
     if found.made_by != made_by:
         raise another_dataset(folder, "has", found.made_by, made_by)
-    # A run may have been killed between its last steps; or the folder may be read-only.
+    # A run may have been killed between its last steps, or the folder may be read-only.
     with contextlib.suppress(OSError):
         os.unlink(os.path.join(folder, JOURNAL))
     shutil.rmtree(os.path.join(folder, FILLING), ignore_errors=True)
@@ -228,7 +228,7 @@ def check_complete(folder: str, names: Sequence[str]) -> None:
             "records yet."
         )
     if JOURNAL in names and has_parts:
-        raise FileError(f"{folder} is not complete: save it again, which goes on with it.")
+        raise FileError(f"{folder} is not complete: save again to resume.")
 
 
 def check_begun(folder: str, made_by: Json) -> None:
@@ -244,7 +244,7 @@ def check_begun(folder: str, made_by: Json) -> None:
 
 @contextlib.contextmanager
 def open_journal(folder: str) -> Iterator[BinaryIO]:
-    """The journal of a folder, which is made if need be; no other process can have it."""
+    """The journal of a folder, created if needed and locked against other processes."""
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, JOURNAL), "a+b") as journal, _locked(journal, folder):
         journal.seek(0)
@@ -253,7 +253,7 @@ def open_journal(folder: str) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def _locked(journal: BinaryIO, folder: str) -> Iterator[None]:
-    """The lock of a folder; a file stands for it where the file system has no locks."""
+    """The lock of a folder; a lock file if the file system has no locks."""
     try:
         has_lock: bool | None = try_lock(journal.fileno())
     except OSError:  # Lustre without flock, some NFS
@@ -287,7 +287,7 @@ def _lock_file(folder: str) -> Iterator[None]:
 
 
 def _remove_left(path: str) -> bool:
-    """Removes a lock file of a process that has died."""
+    """Removes the lock file of a process that has died."""
     with contextlib.suppress(OSError), open(path, encoding="ascii", errors="replace") as file:
         if not is_dead(file.read()):
             return False
@@ -296,7 +296,7 @@ def _remove_left(path: str) -> bool:
 
 
 def another_dataset(folder: str, how: str, told: Json, made_by: Json) -> FileError:
-    """The error for a folder that belongs to another description."""
+    """The error for a folder that belongs to another dataset."""
     old, new = (one if isinstance(one, dict) else {} for one in (told, made_by))
     differ = [name for name in new if old.get(name) != new[name]]
     return FileError(

@@ -1,4 +1,4 @@
-"""Columns into the parts of a folder, one after the other."""
+"""Writes columns to the parts of a folder, one after the other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def leaf_at(kind: ColumnType, path: str) -> ColumnType | None:
     for name, field in kind.fields.items() if kind.is_branch else ():
         if path == name:
             return field
-        if path.startswith(f"{name}."):  # names may have dots in them
+        if path.startswith(f"{name}."):  # names may contain dots
             found = leaf_at(field, path[len(name) + 1 :])
             if found is not None:
                 return found
@@ -32,7 +32,7 @@ def leaf_at(kind: ColumnType, path: str) -> ColumnType | None:
 
 
 def check_images(kind: ColumnType, images: Sequence[str]) -> None:
-    """Refuses names of leaves that are not bytes."""
+    """Refuses names of missing leaves, and of leaves that are not bytes."""
     for path in images:
         leaf = leaf_at(kind, path)
         if leaf is None:
@@ -104,7 +104,7 @@ class PartsWriter:
 
 
 def merged_types(known: ColumnType | None, found: ColumnType, records: str) -> ColumnType:
-    """The type of all records so far and of some more, which ``records`` names."""
+    """The common type of all records so far and some more; ``records`` names them in errors."""
     if known is None:
         return found
     try:
@@ -124,7 +124,7 @@ def finish(
     images: Sequence[str],
     classes: Mapping[str, Sequence[str]],
 ) -> None:
-    """Makes the folder complete: all parts get the type of all records, then it is described."""
+    """Completes the folder: all parts get the common type, then the description is written."""
     final = settled(kind)
     for number in sorted(folder.parts):
         if folder.parts[number].kind != final:
@@ -134,7 +134,7 @@ def finish(
     for path, told in classes.items():
         leaf = leaf_at(final, path)
         if leaf is not None and leaf.dtype is not None and leaf.dtype.kind in "iu":
-            names[path] = tuple(told)  # other stages may have made something else of it
+            names[path] = tuple(told)  # other stages may have changed the leaf
     record, columns = columns_of(with_images(final, images))
     places = [os.path.join(folder.folder, part.name) for part in done]
     counted = {name: _counted(one, (name,), places) for name, one in columns.items()}

@@ -1,4 +1,4 @@
-"""Writes the native layout, part by part; `native_layout` says what is in a folder."""
+"""Writes the native layout (see `layout`), part by part."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from loaderx.sources.native.layout import (
 )
 from loaderx.tree import Array
 
-_MOST_OPEN = 100  # columns whose files stay open; a process may have only so many descriptors
+_MOST_OPEN = 100  # columns whose files stay open; descriptors are limited
 _BYTES = np.dtype(np.uint8)
 _OFFSETS = np.dtype(np.int64)
 
@@ -32,8 +32,8 @@ _OFFSETS = np.dtype(np.int64)
 class PartWriter:
     """Appends records to the columns of one part.
 
-    It is written under another name and renamed by `close`: a part that has its name is complete.
-    As a context manager it is removed where something goes wrong before that.
+    It is written under another name and renamed by `close`: a part with its final name is complete.
+    As a context manager it removes the part if an error occurs before that.
     """
 
     def __init__(self, folder: str, number: int, columns: Mapping[str, ColumnType]) -> None:
@@ -61,7 +61,7 @@ class PartWriter:
         self.records += lengths.pop()
 
     def close(self) -> Part:
-        """Waits until all of it is on disk, and gives it its name."""
+        """Waits until all of it is on disk, and renames it."""
         part = self.finish()
         self.publish()
         return part
@@ -75,14 +75,14 @@ class PartWriter:
         return Part(self.name, self.records, sizes)
 
     def publish(self) -> None:
-        """Gives what is finished its name; a part that has it is replaced."""
+        """Gives a finished part its name, replacing an existing one."""
         if os.path.lexists(self._place):
             shutil.rmtree(self._place)
         os.rename(self._temporary, self._place)
         sync_folder(self._folder)
 
     def widened(self, columns: Mapping[str, ColumnType]) -> PartWriter:
-        """A writer of the same part with wider types, which has all records of this one."""
+        """A writer of the same part with wider types and all records of this one."""
         self._close_files()
         made = PartWriter(self._folder, self._number, columns)
         if self.records:
@@ -117,7 +117,7 @@ class PartWriter:
 
 
 def has_columns(place: str, columns: Mapping[str, ColumnType], records: int) -> bool:
-    """Do the files of a part have columns of these types, with so many records?"""
+    """True if the files of a part have columns of these types, with ``records`` records."""
     found = _read_columns(place, columns)
     return all(
         data.length == records and _fits(data, columns[name]) for name, data in found.items()
@@ -149,7 +149,7 @@ class _ColumnWriter:
         self._fields = {
             name: _ColumnWriter(folder, (*path, name), field) for name, field in kind.fields.items()
         }
-        self._end = 0  # how many elements have been written
+        self._end = 0  # elements written so far
 
         def create(which: str, dtype: np.dtype[np.generic], shape: tuple[int, ...] = ()) -> None:
             name = os.path.join(folder, file_name(path, which))
@@ -180,7 +180,7 @@ class _ColumnWriter:
         if data.values is not None:
             self._files[VALUES].append(data.values[start:stop])
         else:
-            # Items are written whole: their numbers begin with the first list.
+            # All items are written: their numbers begin with the first list.
             items = data.fields[ITEMS]
             assert (start, stop) == (0, items.length), (start, stop, items.length)
             self._fields[ITEMS].append(items)

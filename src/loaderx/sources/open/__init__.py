@@ -1,1 +1,1 @@
-"""What `Dataset.open` does: which files, which format, which splits."""
+"""`Dataset.open`: finds the files, the format and the splits of a path."""

@@ -1,9 +1,9 @@
-"""How `Dataset.open` finds out what a path leads to, and opens it.
+"""Recognises what a path leads to, and opens it.
 
-A folder is known by its marks (files that only one format has), a file by its first bytes, and by
-its suffix where these do not tell.  A folder without marks is opened by the files in it, if they
-are all of one format; splits are then told by their names.  What several formats claim is an error
-that lists them.
+A folder is recognised by its marks (files that only one format has), a file by its first bytes, or
+by its suffix if these are not enough.  A folder without marks is opened by the files in it, if they
+are all of one format; splits are then recognised by their names.  If several formats match, an
+error lists them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from loaderx.sources.remote.urls import file_name, is_url
 
 
 class Opened(NamedTuple):
-    """A source, and which of its records were asked for."""
+    """A source, and the range of its records that was requested."""
 
     source: Source
     start: int
@@ -49,7 +49,7 @@ class Opened(NamedTuple):
 
 
 class Recognised(NamedTuple):
-    """What a path leads to: the format, and how each split is opened."""
+    """The format of a path, and how each split is opened."""
 
     format: str
     splits: Splits
@@ -89,7 +89,7 @@ def _select(found: Recognised, split: str | None, path: object) -> list[Opened]:
             )
         source = next(iter(splits.values()))()
         return [Opened(source, 0, len(source))]
-    # A folder that is called "val" has the split "validation", and may be asked for by either name.
+    # A folder named "val" has the split "validation"; either name may be used.
     asked = {name: name if name in splits else canonical_split(name) for name in names_in(split)}
     for name, known in asked.items():
         if known not in splits:
@@ -104,7 +104,7 @@ def _shard_counts(source: Source) -> Sequence[int] | None:
     return source.shard_counts if isinstance(source, FileSource) else None
 
 
-# What is it? ------------------------------------------------------------------------------------
+# Recognising ------------------------------------------------------------------------------------
 
 
 def recognise(
@@ -116,7 +116,7 @@ def recognise(
     except (ArgumentError, FileError):
         if not register_installed():
             raise
-    return _recognise(path, options, format)  # now with the formats of other packages
+    return _recognise(path, options, format)  # again, with the formats of other packages
 
 
 def _recognise(
@@ -144,7 +144,7 @@ def _recognise(
 
 
 def _folder_of_files(folder: Folder, options: OpenOptions, format: str | None) -> Recognised:
-    """A folder that is known by the files in it."""
+    """A folder that is recognised by the files in it."""
     check_complete(folder.path, folder.names)
     weak = tuple(suffix for one in FILE_FORMATS for suffix in one.weak_suffixes)
     suffixes = _known_suffixes()
@@ -195,7 +195,7 @@ def _files_and_format(
         return files, _named(format, files[0])
     kinds = [_format_of(files[0], options)]
     suffixes = {os.path.splitext(unpacked_name(file))[1].lower(): file for file in files}
-    for file in suffixes.values():  # shards have one suffix: one file of each is looked at
+    for file in suffixes.values():  # shards have one suffix: check one file of each
         kind = _format_of(file, options)
         if kind is not kinds[0]:
             raise FileError(
@@ -206,10 +206,10 @@ def _files_and_format(
 
 
 def _unpack(files: list[str], options: OpenOptions) -> list[str]:
-    """The files, each unpacked if it is compressed."""
+    """The files, with compressed ones unpacked."""
     alike = dict[str, bytes | None]()
     for file in files:
-        # Behind URLs each look is a round trip: one file of each suffix is looked at.
+        # Behind URLs each check is a round trip: only one file of each suffix is checked.
         key = os.path.splitext(file_name(file))[1].lower() if is_url(file) else file
         if key not in alike:
             alike[key] = packing_of(_head(file, options))
@@ -223,7 +223,7 @@ def _format_of(file: str, options: OpenOptions) -> FileFormat:
     head, name = _head(file, options), plain_name(file).lower()
     by_head = [one for one in FILE_FORMATS if one.is_head is not None and one.is_head(head)]
     by_suffix = [one for one in FILE_FORMATS if name.endswith(one.suffixes)]
-    # First bytes are told only of formats that have some; a suffix chooses between several of them.
+    # First bytes count before the suffix, which decides between several matches.
     candidates = by_head or by_suffix
     both = [one for one in by_head if one in by_suffix]
     candidates = both or candidates

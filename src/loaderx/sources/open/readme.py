@@ -1,4 +1,4 @@
-"""The splits that the ``README.md`` of a dataset from Hugging Face's hub names.
+"""The splits in the ``README.md`` of a dataset from the Hugging Face hub.
 
 ::
 
@@ -10,9 +10,9 @@
         path: data/train-*
     ---
 
-Only ``configs`` is read of that header, by PyYAML.  A header that has it and is damaged is an
-error: were it left out, train and test could become one dataset.  Splits that no file matches are
-left out.
+Only ``configs`` is read from that header, by PyYAML.  A damaged header with ``configs`` is an
+error: if it were ignored, train and test could become one dataset.  Splits without matching files
+are left out.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _TRUE = ("true", "True", "TRUE")
 
 
 def readme_splits(folder: Folder, suffixes: tuple[str, ...]) -> dict[str, list[str]]:
-    """The files of each split, as the README says; empty if it says nothing.
+    """The files of each split according to the README; empty if it has no splits.
 
-    Where there are several configurations, the splits of those that are not the default one are
-    called ``config.split``.
+    If there are several configurations, splits of those that are not the default are named
+    ``config.split``.
     """
     if not folder.has(_NAME):
         return {}
@@ -70,13 +70,13 @@ def _configs(folder: Folder) -> Iterator[dict[str, Yaml]]:
 
 
 def _merged(told: dict[str, Yaml]) -> dict[str, Yaml]:
-    """A mapping with the one that ``<<`` brings in; the plainest loader leaves it there."""
+    """A mapping merged with the one under ``<<``, which PyYAML's base loader does not resolve."""
     more = told.get("<<")
     return {**more, **told} if isinstance(more, dict) else told
 
 
 def _told(header: str, path: str) -> Yaml:
-    """What ``configs`` says in a header."""
+    """The value of ``configs`` in a header."""
     try:
         import yaml
     except ImportError as error:
@@ -84,7 +84,7 @@ def _told(header: str, path: str) -> Yaml:
             f"{path}: its header says how files belong to splits (`configs`), which needs the "
             "package PyYAML: pip install 'loaderx-jax[hub]'."
         ) from error
-    # It makes texts, and no objects: a configuration may be called `no`, or `2024`.
+    # The base loader keeps all values as text: a configuration may be called `no` or `2024`.
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
     try:
         whole = yaml.load(header, loader)
@@ -98,17 +98,17 @@ def _told(header: str, path: str) -> Yaml:
 
 
 def _place(error: Exception, header: str) -> str:
-    """The line at which a header cannot be read."""
+    """The line at which parsing a header fails."""
     mark = getattr(error, "problem_mark", None)
     lines = header.split("\n")
     if mark is None or mark.line >= len(lines):
         return ""
-    # One line has the dashes before the header.
+    # The header follows one line of dashes.
     return f": line {mark.line + 2}, {lines[mark.line].strip()!r}: {getattr(error, 'problem', '')}"
 
 
 def _data_files(told: Yaml | None) -> Iterator[tuple[str, list[str]]]:
-    """Splits and their patterns, in any of the forms that the hub takes."""
+    """Splits and their patterns, in any form that the hub accepts."""
     if isinstance(told, dict):
         for split, patterns in _merged(told).items():
             yield split, _texts(patterns)
@@ -130,7 +130,7 @@ def _matching(folder: Folder, patterns: Sequence[str], suffixes: tuple[str, ...]
     found = set()
     for pattern in patterns:
         if "://" in pattern or os.path.isabs(pattern) or ".." in pattern.split("/"):
-            continue  # files that are elsewhere
+            continue  # files outside the folder
         for file in folder.file_systems.of(folder.path).glob(folder.path, pattern):
             name = os.path.basename(file)
             if is_data(name) and plain_name(name).lower().endswith(suffixes):

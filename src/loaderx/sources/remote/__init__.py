@@ -1,1 +1,1 @@
-"""Files behind URLs: stores, and the folder of downloads through which they are read."""
+"""Files behind URLs: stores, and the folder of downloads."""

@@ -1,11 +1,10 @@
-"""Connections to web servers that are kept, and used again for the next request.
+"""Keeps connections to web servers alive, and reuses them for later requests.
 
-urllib opens a connection for each request, and closes it; the handlers here take its place in that.
-Proxies of the environment and certificates stay urllib's.  Redirects lead to HTTP alone, and never
-from HTTPS to what is not encrypted; secrets stay with the server that they were given for.  A
-connection is kept
-once its answer was read to the end; one whose server has hung up meanwhile is replaced by another.
-Whatever ends a request, Ctrl-C too, leaves no socket open.
+urllib opens and closes a connection for each request; the handlers here replace that.  urllib still
+handles proxies and certificates.  Redirects are followed only to HTTP, and never from HTTPS to an
+unencrypted address; secrets go only to the server that they were given for.  A connection is kept
+once its answer was read to the end, and replaced if the server has hung up meanwhile.  However a
+request ends, Ctrl-C included, no socket stays open.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ from loaderx.errors import FileError
 from loaderx.sources.remote.urls import public_url
 
 _MOST_IDLE = 32  # of a server
-_LONGEST_IDLE_S = 20.0  # servers hang up, and some routers forget, after a minute or so
-_SMALL_REST = 1 << 12  # bytes of an answer that are read rather than a connection closed
+_LONGEST_IDLE_S = 20.0  # servers and some routers drop connections after about a minute
+_SMALL_REST = 1 << 12  # an unread rest up to this size is read, so that the connection can be kept
 _PORTS = {"http": 80, "https": 443}
 _PROXY_HEADER = "Proxy-Authorization"
 
 
 class _Place(NamedTuple):
-    """What a connection leads to."""
+    """The destination of a connection."""
 
     scheme: str
     host: str  # of the server, or of the proxy
@@ -52,16 +51,16 @@ class _Place(NamedTuple):
 
 
 class Connections:
-    """Those of one process that are not in use."""
+    """The idle connections of one process."""
 
     def __init__(self) -> None:
-        # Without a lock: answers give their connection back when they are collected, too.
+        # Without a lock: an answer may also return its connection when it is collected.
         self._idle: dict[_Place, deque[tuple[float, http.client.HTTPConnection]]] = {}
         self._process, self._is_closed = os.getpid(), False
         self.context: ssl.SSLContext | None = None  # certificates take long to load
 
     def opener(self) -> OpenerDirector:
-        """An opener of urllib that uses them, and that opens nothing but HTTP."""
+        """A urllib opener that uses them, and opens only HTTP."""
         opener = OpenerDirector()
         for handler in (
             ProxyHandler(),
@@ -76,8 +75,8 @@ class Connections:
         return opener
 
     def take(self, place: _Place) -> http.client.HTTPConnection | None:
-        """A connection that can be used again; None if there is none."""
-        if self._process != os.getpid():  # a fork must not read what was sent to its parent
+        """An idle connection; None if there is none."""
+        if self._process != os.getpid():  # a fork must not read its parent's answers
             self._drop()
             self._process = os.getpid()
         idle = self._idle.get(place)
@@ -90,7 +89,7 @@ class Connections:
         return None
 
     def keep(self, place: _Place, connection: http.client.HTTPConnection) -> None:
-        """Has it used again."""
+        """Keeps a connection for reuse."""
         idle = self._idle.setdefault(place, deque())
         is_own = self._process == os.getpid() and not self._is_closed
         if len(idle) < _MOST_IDLE and is_own:
@@ -99,7 +98,7 @@ class Connections:
             connection.close()
 
     def close(self) -> None:
-        """Closes those that are not in use, and later those that are."""
+        """Closes idle connections now, and those in use when they are returned."""
         self._is_closed = True
         self._drop()
 
@@ -110,7 +109,7 @@ class Connections:
                     idle.pop()[1].close()
 
     def exchange(self, request: Request, kind: type[http.client.HTTPConnection]) -> _Answer:
-        """The answer to a request; a connection that was kept may fail, and is replaced."""
+        """The answer to a request; a kept connection that fails is replaced."""
         headers = {**request.headers, **request.unredirected_hdrs}
         headers = {name.title(): value for name, value in headers.items()}
         tunnel = str(vars(request).get("_tunnel_host") or "")
@@ -157,7 +156,7 @@ class Connections:
         answer = cast(_Answer, connection.getresponse())
         answer.lent = (self, place, connection)
         answer.url = request.get_full_url()
-        vars(answer)["msg"] = answer.reason  # so urllib has it
+        vars(answer)["msg"] = answer.reason  # as urllib does
         return answer
 
 
@@ -168,7 +167,7 @@ def origin_of(url: str) -> tuple[str, str | None, int | None]:
 
 
 class Redirects(HTTPRedirectHandler):
-    """Follows where a server sends us, as far as that is safe."""
+    """Follows redirects that are safe."""
 
     def redirect_request(
         self,
@@ -212,7 +211,7 @@ class _Https(HTTPSHandler):
 
 
 class _Answer(http.client.HTTPResponse):
-    """Gives its connection back when it is closed, if all of it was read."""
+    """Returns its connection when it is closed, if all of it was read."""
 
     lent: tuple[Connections, _Place, http.client.HTTPConnection] | None = None
 
@@ -231,7 +230,7 @@ class _Answer(http.client.HTTPResponse):
                 connection.close()
 
     def _left(self) -> int:
-        """Bytes that are not read yet; of chunks it is not known until they end."""
+        """Bytes not read yet; for chunked answers unknown until the end."""
         if vars(self).get("chunked"):
             return 0 if self.isclosed() else _SMALL_REST + 1
         return _SMALL_REST + 1 if self.length is None else self.length
@@ -252,7 +251,7 @@ class _SecureConnection(http.client.HTTPSConnection):
 def connect(
     address: tuple[str, int], timeout_s: float | None, source: tuple[str, int] | None = None
 ) -> socket.socket:
-    """As `socket.create_connection`, which leaves its socket open where Ctrl-C ends it."""
+    """Like `socket.create_connection`, which leaks its socket if Ctrl-C interrupts it."""
     failure = OSError(f"{address[0]} has no address")
     for family, kind, protocol, _, place in socket.getaddrinfo(*address, 0, socket.SOCK_STREAM):
         made = socket.socket(family, kind, protocol)
@@ -272,7 +271,7 @@ def connect(
 
 
 def has_ended(connection: http.client.HTTPConnection) -> bool:
-    """Has the server hung up?  Then there is something to read: the end."""
+    """True if the server has hung up: then the socket is readable, at its end."""
     if connection.sock is None:
         return True
     if not hasattr(select, "poll"):

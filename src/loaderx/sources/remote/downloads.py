@@ -1,13 +1,14 @@
 """The folder of downloads: each version of a file behind a URL has a folder of its own.
 
-``downloads/<hash of the URL>-<hash of version and size>/`` holds the file in its own name, and
-``.download.json``, whose time of the last write is that of the last use.  While pieces of it are
-missing it is ``.part``, with a map of those that are here, ``.ranges`` (`pieces`), beside it; a
-piece that comes is a use, too.
-There are two locks (`flock`): who begins, finishes or removes a file has ``.lock`` for that moment;
-who reads or fetches shares that of the file itself, for as long as it is open or mapped.  What is
-removed to make room must be locked alone, so nothing in use is taken.  A piece that is here is
-never written to again.
+``downloads/<hash of the URL>-<hash of version and size>/`` holds the file under its own name, and
+``.download.json``, whose mtime is the time of the last use.  While pieces are missing, the file is
+named ``.part``, and ``.ranges`` beside it maps the pieces that are here (`pieces`); a new piece
+counts as a use.
+
+There are two locks (`flock`).  A process that begins, finishes or removes a file holds ``.lock``
+for that moment.  Readers and fetchers share the lock of the file itself while it is open or mapped.
+Removing a file needs that lock exclusively, so nothing in use is removed.  A piece that is here is
+never written again.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ from loaderx.sources.remote.urls import file_name
 
 
 class Downloads:
-    """Finds files in the folder, and fetches those that are not there."""
+    """Finds files in the folder, and fetches missing ones."""
 
     def __init__(self, cache: str) -> None:
         self._cache, self.folder = cache, os.path.join(cache, DOWNLOADS)
 
     def open(self, file: RemoteFile, store_of: StoreOf, head: bytes = b"") -> BinaryIO:
         """The file on disk, which stays there while it is open or mapped."""
-        while True:  # once more, if another process has removed it
+        while True:  # again, if another process removed it
             found = self._find(file, is_new=False)
             if found is not None:
                 path = os.path.join(self.folder, key_of(file), local_name(file))
@@ -63,19 +64,19 @@ class Downloads:
         try:
             check_fits(self.folder, file.size, file.url)
         except BaseException:
-            with contextlib.suppress(OSError):  # pieces of it may be there
+            with contextlib.suppress(OSError):  # some of its pieces may be there
                 os.rmdir(os.path.join(self.folder, key_of(file)))
             raise
 
     def part(self, file: RemoteFile, store_of: StoreOf, head: bytes = b"") -> PartFile:
-        """The file, mapped, which may miss pieces; ``head`` is what is known of its beginning."""
+        """The file, mapped, perhaps with missing pieces; ``head`` is its known beginning."""
         while True:
             opened = self._find(file, is_new=True)
             if opened is not None:
                 return PartFile(self.folder, file, store_of, opened, head)
 
     def _find(self, file: RemoteFile, *, is_new: bool) -> Opened | None:
-        """The finished file, or else one that is begun, if that is wanted; None: look again."""
+        """The finished file, or with ``is_new`` one that is begun; None: look again."""
         try:
             os.makedirs(self._cache, 0o700, exist_ok=True)
             with own_folder(self.folder) as root, own_folder(key_of(file), root) as at:
@@ -102,7 +103,8 @@ class Downloads:
             if os.fstat(opened).st_size != file.size:
                 path = os.path.join(self.folder, key_of(file), name)
                 raise FileError(
-                    f"{path} is damaged: it has not the {file.size} bytes of {file.url}. Remove it."
+                    f"{path} is damaged: it does not have the {file.size} bytes "
+                    f"of {file.url}. Remove it."
                 )
             with contextlib.suppress(OSError):
                 os.utime(NOTE, dir_fd=at)  # the time of the last use
@@ -155,7 +157,7 @@ class Downloads:
 
 
 def fetch_whole(part: PartFile) -> None:
-    """Fetches all that is missing of a file."""
+    """Fetches all missing pieces of a file."""
     missing = part.all_missing()
     if len(missing):
         ranges = [part.marks.range_of(run) for run in part.marks.requests(missing)]
@@ -184,7 +186,7 @@ def downloads_in(cache: str | None, url: str) -> Downloads:
 
 
 class _Opener:
-    """Gives a descriptor that is open already."""
+    """An opener that returns a descriptor that is already open."""
 
     def __init__(self, opened: int) -> None:
         self._opened = opened

@@ -1,6 +1,6 @@
-"""What fsspec reads: URLs of schemes that loaderx does not know, and file systems that users bring.
+"""Reads through fsspec: URLs of schemes that loaderx does not know, and users' file systems.
 
-A user brings one as an fsspec ``OpenFile`` or a ``UPath``: an object with ``fs`` and ``path``.
+A user passes one as an fsspec ``OpenFile`` or a ``UPath``: an object with ``fs`` and ``path``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _VERSIONS = (
 
 
 class FsspecFileSystem(Protocol):
-    """What is used of a file system of fsspec."""
+    """The part of an fsspec file system that is used."""
 
     def info(self, path: str) -> Mapping[str, object]: ...
     def ls(self, path: str, detail: bool = True) -> list[Mapping[str, object]]: ...
@@ -41,14 +41,14 @@ class FsspecFileSystem(Protocol):
 
 
 class BroughtPath(Protocol):
-    """A path of a file system that a user brings."""
+    """A path of a user's file system."""
 
     fs: FsspecFileSystem
     path: str
 
 
 class FsspecStore:
-    """The files of one file system of fsspec."""
+    """The files of one fsspec file system."""
 
     lists = True
 
@@ -74,7 +74,7 @@ class FsspecStore:
             files, _ = fsspec.url_to_fs(url)
         except ImportError as error:
             raise MissingPackageError(f"{url}: {error}.") from error
-        except Exception as error:  # each file system has errors of its own
+        except Exception as error:  # each file system has its own errors
             raise FileError(f"{url} cannot be opened by fsspec: {_text(error)}.") from None
         return FsspecStore(files)
 
@@ -105,7 +105,7 @@ class FsspecStore:
         self._files.invalidate_cache()
         told = self._info(file.url)
         if told is None or _size(told, file.url) != file.size or _version(told) != file.version:
-            raise file_changed(file.url, "its size or time of the last write is another one")
+            raise file_changed(file.url, "its size or time of the last write differs")
         path = self._files._strip_protocol(file.address)
         for at in range(start, stop, READ_BYTES):
             end = min(stop, at + READ_BYTES)
@@ -131,7 +131,7 @@ class FsspecStore:
             raise
         except PermissionError as error:
             raise FileError(f"{url}: the store refused access: {_text(error)}.") from None
-        except Exception as error:  # of any of its file systems
+        except Exception as error:  # each file system has its own errors
             raise TransientError(_text(error)) from None
 
 
@@ -149,5 +149,5 @@ def _size(told: Mapping[str, object], url: str) -> int:
 
 def _version(told: Mapping[str, object]) -> str:
     found = next((told[key] for key in _VERSIONS if told.get(key) is not None), None)
-    # A time may be given as such, and in a listing as a number.
+    # A time may be a datetime, or in a listing a number.
     return digest(str(found.timestamp() if isinstance(found, datetime) else found))

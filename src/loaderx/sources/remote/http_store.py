@@ -1,8 +1,8 @@
-"""Plain HTTP: files by their URLs, in ranges of bytes.  There is no listing of folders.
+"""Plain HTTP: files by URL, in ranges of bytes.  There is no listing of folders.
 
-Python's own client is enough: no package is needed for ``https://`` and ``hf://``.  A range is
-asked for without ``If-Match``, which servers with weak ETags would never grant; what the answer
-says of the file is compared instead.
+Python's own client suffices: ``https://`` and ``hf://`` need no package.  Range requests have no
+``If-Match``, which servers with weak ETags would always reject; the headers of the answer are
+compared instead.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _RANGE = re.compile(r"bytes (?:([0-9]{1,19})-([0-9]{1,19})|\*)/([0-9]{1,19})")
 _NUMBER = re.compile(r"[0-9]{1,19}")
 _PASSING = {408, 425, 429, 500, 502, 503, 504}
 LONGEST_WAIT_S = 60.0
-_BY_HEAD = "head-"  # begins a version of which the server tells nothing
-_PATH_SAFE = "/%:@!$&'()*+,;=~-._"  # what stands for itself in a path, and escapes that are there
+_BY_HEAD = "head-"  # prefix of a version for which the server gives no ETag or time
+_PATH_SAFE = "/%:@!$&'()*+,;=~-._"  # not escaped in a path; "%" keeps existing escapes
 
 
 class Answer(Protocol):
-    """What is used of `http.client.HTTPResponse`."""
+    """The part of `http.client.HTTPResponse` that is used."""
 
     status: int
     headers: Message
@@ -61,16 +61,16 @@ class HttpStore:
     lists = False
 
     def __init__(self, headers: Mapping[str, str] | None = None, *, tells_version: bool = True):
-        """``headers`` go to the server that was asked, not to those that it sends us to."""
+        """``headers`` are sent to the server of the URL, not to those that it redirects to."""
         self._headers = dict(headers or {})
         self._tells_version = tells_version
         self._opener: OpenerDirector | None = None
-        self.moved: dict[str, str] = {}  # where on another server an address has led
+        self.moved: dict[str, str] = {}  # addresses that were redirected to another server
 
     def find(
         self, url: str, address: str, head_bytes: int = HEAD_BYTES
     ) -> tuple[RemoteFile, bytes] | None:
-        """The file with its first bytes: one request, which signed URLs grant, too."""
+        """The file with its first bytes, by one GET request, which signed URLs allow."""
         with self.ask(address, {"Range": f"bytes=0-{head_bytes - 1}"}, {404, 410, 416}) as answer:
             if answer.status in (404, 410):
                 return None
@@ -111,7 +111,7 @@ class HttpStore:
                 raise file_changed(file.url, f"it has {size} bytes, and had {file.size}")
             tells = self._tells_version and not file.version.startswith(_BY_HEAD)
             if tells and _version(answer) != file.version:
-                raise file_changed(file.url, "its ETag or time of the last write is another one")
+                raise file_changed(file.url, "its ETag or time of the last write differs")
             if not is_whole and answer.status != http.HTTPStatus.PARTIAL_CONTENT:
                 raise NoRangesError
             if _start(answer) != start:
@@ -143,13 +143,13 @@ class HttpStore:
             if error.code in expected:
                 return cast(Answer, error)
             with error:
-                raise _refused(address, error) from None  # its text may have the address
+                raise _refused(address, error) from None  # its text may contain the address
         except (URLError, OSError, http.client.HTTPException) as error:
             raise _failure(address, error) from None
 
 
 def _request_url(address: str) -> tuple[str, dict[str, str]]:
-    """The URL that is sent, and the header for the user and password that it had."""
+    """The URL to request, and the header for the user and password that it contained."""
     parts = urlsplit(address)
     user, at, host = parts.netloc.rpartition("@")
     path = quote(parts.path, safe=_PATH_SAFE)
@@ -161,14 +161,14 @@ def _request_url(address: str) -> tuple[str, dict[str, str]]:
 
 
 def read_piece(answer: Answer, most: int, pace: Pace) -> bytes:
-    """So many bytes of the body, fewer where it ends."""
+    """The next ``most`` bytes of the body, fewer at its end."""
     pieces, left = list[bytes](), most
     try:
         while left and (piece := pace.timed(answer.read1, left)):
             pieces.append(piece)
             left -= len(piece)
     except (OSError, http.client.HTTPException, TransientError) as error:
-        if not pieces:  # else what came is kept, and the next read fails again
+        if not pieces:  # else return what came: the next read fails again
             is_slow = isinstance(error, TransientError)
             text = str(error) if is_slow else f"an answer was cut off: {_reason(error)}"
             raise TransientError(text) from None
@@ -195,7 +195,7 @@ def _start(answer: Answer) -> int:
 
 
 def _version(answer: Answer) -> str:
-    """A digest of what the server tells of this version; empty, if it tells nothing."""
+    """A digest of the ETag or time that the server gives; empty if it gives none."""
     told = answer.headers.get("ETag", "").removeprefix("W/")
     told = told or answer.headers.get("Last-Modified", "")
     return digest(told) if told else ""
@@ -235,7 +235,7 @@ def _failure(address: str, error: Exception) -> Exception:
     if isinstance(reason, ssl.SSLCertVerificationError):
         return FileError(f"{public_url(address)}: its certificate is not valid: {reason}.")
     if isinstance(reason, (http.client.InvalidURL, UnicodeError)):
-        return FileError(f"{public_url(address)} is no valid URL.")
+        return FileError(f"{public_url(address)} is not a valid URL.")
     host = urlsplit(public_url(address)).netloc
     return TransientError(f"{host} cannot be reached: {_reason(reason)}", is_reached=False)
 

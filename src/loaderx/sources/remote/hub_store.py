@@ -1,8 +1,8 @@
-"""Datasets of Hugging Face's hub: ``hf://datasets/owner/name[@revision]/path``.
+"""Datasets of the Hugging Face hub: ``hf://datasets/owner/name[@revision]/path``.
 
-A revision is resolved to a commit when a dataset is opened, and its files are read at that commit:
-they cannot change.  The hub's address is ``$HF_ENDPOINT``; the token is ``$HF_TOKEN``, or what
-``hf auth login`` has written.
+A revision is resolved to a commit when a dataset is opened, and files are read at that commit, so
+they cannot change.  The hub's address is ``$HF_ENDPOINT``; the token is ``$HF_TOKEN``, or the one
+that ``hf auth login`` has stored.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class _Place(NamedTuple):
 class Entry(NamedTuple):
     size: int
     version: str
-    sha256: str  # of files in LFS, which are all that are large
+    sha256: str  # of files in LFS, which holds all large files
 
 
 class HubStore:
     """The files of datasets on the hub."""
 
-    lists = False  # it knows all files of a repository
+    lists = False  # `find` knows all files of a repository
 
     def __init__(self) -> None:
         self._endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
@@ -84,13 +84,13 @@ class HubStore:
         return list(self._folders[key].get(place.path, {}).values())
 
     def read(self, file: RemoteFile, start: int, stop: int) -> Generator[bytes]:
-        """The hub sends us elsewhere, for an hour or so: it is not asked for every range."""
+        """Reuses the hub's redirect, valid for about an hour, instead of asking each time."""
         moved = self._http.moved.get(file.address)
         if moved is not None:
             try:
                 yield from self._elsewhere.read(file._replace(address=moved), start, stop)
                 return
-            except FileError:  # the hour is over
+            except FileError:  # the redirect has expired
                 self._http.moved.pop(file.address, None)
         yield from self._http.read(file, start, stop)
 
@@ -126,7 +126,7 @@ class HubStore:
         return self._trees[key]
 
     def _api(self, path: str, url: str) -> tuple[object, str | None]:
-        """What the hub answers, and the path of the next page."""
+        """The hub's answer, and the path of the next page."""
 
         def ask() -> tuple[object, str | None]:
             with self._http.ask(self._endpoint + path, {}, {404, 401}) as answer:
@@ -147,13 +147,13 @@ class HubStore:
 
 
 def by_folder(tree: dict[str, Entry]) -> dict[str, dict[str, Listed]]:
-    """What lies in each folder of a tree, by name."""
+    """The entries of each folder of a tree, by name."""
     found: dict[str, dict[str, Listed]] = {}
     for path, entry in tree.items():
         folder, _, name = path.rpartition("/")
         is_new = folder not in found
         found.setdefault(folder, {})[name] = Listed(name, *entry[:2])
-        while folder and is_new:  # its own name stands in the folder around it
+        while folder and is_new:  # add the folder to its parent
             around, _, name = folder.rpartition("/")
             is_new = around not in found
             found.setdefault(around, {})[name] = Listed(f"{name}/")
@@ -171,7 +171,7 @@ def _json(answer: Answer) -> object:
     try:
         return json.loads(b"".join(pieces))
     except (ValueError, RecursionError):
-        raise TransientError("an answer of the hub is no JSON") from None
+        raise TransientError("an answer of the hub is not JSON") from None
 
 
 def _entries(told: object, url: str) -> dict[str, Entry]:
@@ -185,7 +185,7 @@ def _entries(told: object, url: str) -> dict[str, Entry]:
                 oid = str((one.get("lfs") or one)["oid"])
                 sha256 = oid if one.get("lfs") and _SHA256.fullmatch(oid) else ""
                 path, size = str(one["path"]), int(str(one["size"]))
-                if size < 0 or not path.encode():  # of half a surrogate it raises
+                if size < 0 or not path.encode():  # raises for half a surrogate
                     raise ValueError(path)
                 found[path] = Entry(size, digest(oid), sha256)
     except (TypeError, LookupError, ValueError, AttributeError) as error:

@@ -1,7 +1,7 @@
 """Object stores: ``s3://``, ``gs://`` and ``az://``, through the package obstore.
 
-Credentials are found by obstore itself (the environment, the machine's role); loaderx never sees
-them.  obstore's stores are made anew in each process.
+obstore finds credentials itself (the environment, the machine's role); loaderx never sees them.
+Each process creates its own obstore stores.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ObjectStore:
         options = {
             "timeout": timedelta(seconds=10 * TIMEOUT_S),
             "connect_timeout": "10s",
-            # Options that are given replace those of the environment.
+            # Explicit options replace those of the environment.
             "allow_http": any(os.environ.get(name, "").startswith("http:") for name in _ENDPOINTS),
         }
         try:
@@ -121,7 +121,7 @@ class ObjectStore:
         if told["size"] != file.size:
             raise file_changed(file.url, f"it has {told['size']} bytes, and had {file.size}")
         if _version(told) != file.version:
-            raise file_changed(file.url, "its ETag is another one")
+            raise file_changed(file.url, "its ETag differs")
         if tuple(answer.range) != (start, stop):
             raise TransientError(f"the store sent other bytes than {start} to {stop - 1}")
         left, pieces = stop - start, iter(answer.stream(min_chunk_size=READ_BYTES))
@@ -140,7 +140,7 @@ class ObjectStore:
             return work()
         except FileNotFoundError:
             raise
-        except Exception as error:  # obstore's errors are its own, and reqwest's
+        except Exception as error:  # errors of obstore and of reqwest
             self._refuse(url, error)
 
     def _refuse(self, url: str, error: Exception) -> NoReturn:
@@ -156,7 +156,7 @@ class ObjectStore:
                 f"{self._hint}. It said: {text}"
             ) from None
         if kind == "GenericError":
-            # obstore has tried several times itself.
+            # obstore has already retried.
             raise TransientError(f"{text}; check {self._hint}", is_reached=False) from None
         raise FileError(f"{url} cannot be read: {text}") from None
 

@@ -1,8 +1,8 @@
-"""`PartFile`: a file of the folder of downloads that is mapped while pieces of it are missing.
+"""`PartFile`: a download that is mapped while pieces of it are missing.
 
-It has its full size from the beginning, and takes room on disk for what has come.  Whoever has it
-open or mapped shares its lock, which it keeps when it is renamed: what is in use is not removed.
-What is mapped must be asked for before it is read: `missing` says which pieces are to be fetched.
+It has its full size from the beginning, but takes disk space only for the pieces that have come.
+Processes that have it open or mapped share its lock, which survives renaming: a file in use is not
+removed.  Pieces must be fetched before they are read: `missing` says which.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from loaderx.sources.remote.store import RemoteFile, StoreOf, retrying
 from loaderx.sources.remote.urls import file_name, harmless_name
 from loaderx.tree import Array
 
-SYNC_BYTES = 64 << 20  # that a restart of the machine may cost
+SYNC_BYTES = 64 << 20  # at most this much is lost when the machine restarts
 _MOST_REQUESTS = 32  # of a process
 _sync = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
 
 class _Requests:
-    """Those that this process has under way."""
+    """The requests that this process has under way."""
 
     free = threading.BoundedSemaphore(_MOST_REQUESTS)
 
 
 if hasattr(os, "register_at_fork"):
 
-    def _begin_anew() -> None:  # requests of the parent do not end here
+    def _begin_anew() -> None:  # in a fork, the parent's requests never end
         _Requests.free = threading.BoundedSemaphore(_MOST_REQUESTS)
 
     os.register_at_fork(after_in_child=_begin_anew)
@@ -86,14 +86,14 @@ class PartFile:
         self._unsynced, self.has_ranges = 0, True
         self.data: Array = self._map()
         if self.is_whole:
-            close()  # the map has a descriptor of its own
+            close()  # the map has its own descriptor
 
     def _map(self) -> Array:
         if not self.file.size:
             return np.empty(0, np.uint8)
         path = os.path.join(self.folder, key_of(self.file), local_name(self.file))
         with open(path, "rb", opener=lambda *_: os.dup(self._opened)) as file:
-            # The map keeps the lock of the file, so it is not removed to make room.
+            # The map holds the lock of the file, so that it is not evicted.
             return map_array(file, np.dtype(np.uint8), (self.file.size,))
 
     @property
@@ -106,7 +106,7 @@ class PartFile:
     # What is missing --------------------------------------------------------------------------
 
     def has(self, starts: Indices, stops: Indices) -> bool:
-        """Are these ranges here, as far as is known?  None of them is empty."""
+        """True if these ranges, none empty, are known to be here."""
         if self.is_whole:
             return True
         first, last = self._pieces_of(starts, stops)
@@ -115,7 +115,7 @@ class PartFile:
         return bool((last - first <= 1).all()) or not len(self.missing(starts, stops))
 
     def missing(self, starts: Indices, stops: Indices) -> Indices:
-        """The pieces of these ranges that are not here, as far as is known."""
+        """The pieces of these ranges that are not known to be here."""
         if self.is_whole:
             return np.empty(0, np.int64)
         return self._not_here(covered(*self._pieces_of(starts, stops)))
@@ -128,13 +128,13 @@ class PartFile:
         return starts // self.marks.piece_bytes, (stops - 1) // self.marks.piece_bytes
 
     def still_missing(self, missing: Indices) -> Indices:
-        """Those of these pieces that nobody has fetched meanwhile."""
+        """Those of these pieces that have not been fetched meanwhile."""
         if self.is_whole or not len(missing):
             return missing[:0]
         first, stop = int(missing[0]), int(missing[-1]) + 1
         assert self._pieces is not None
         self._is_here[first:stop] |= self.marks.read(self._pieces.opened, first, stop)
-        if self._is_here.all():  # others have fetched the last one
+        if self._is_here.all():  # another process fetched the last one
             self.finish()
         return self._not_here(missing)
 
@@ -145,7 +145,7 @@ class PartFile:
     # Fetching ---------------------------------------------------------------------------------
 
     def fetch(self, run: Run, is_stopped: Callable[[], bool], count: Callable[[int], None]) -> bool:
-        """Fetches pieces that follow each other; False: others have some of them under way."""
+        """Fetches consecutive pieces; False: others are fetching some of them."""
         found = self._pieces
         if found is None or self.is_whole:
             return True
@@ -174,11 +174,11 @@ class PartFile:
         return Room(self.folder, end - first)
 
     def wait_for_threads(self, run: Run) -> bool:
-        """Waits while threads of this process fetch some of these pieces; False: they still do."""
+        """Waits for threads of this process that fetch these pieces; False: they still do."""
         return self._pieces is None or wait_for_threads(self._pieces, run)
 
     def _is_all_missing(self, found: PieceMap, claimed: list[Run]) -> bool:
-        """Is nobody else fetching anything?  Then all of it may come in one answer."""
+        """True if nobody else is fetching: then the whole file may come in one answer."""
         missing = int((~self.marks.read(found.opened)).sum())
         if missing != sum(stop - first for first, stop in claimed):
             return False
@@ -194,15 +194,15 @@ class PartFile:
         count: Callable[[int], None],
         room: Room,
     ) -> None:
-        """One request; after a failure the rest of it is asked for."""
+        """Makes one request; after a failure it asks for the rest."""
         first, end = self.marks.range_of(run)
         at, marked = first, run[0]
-        if first < len(self._head):  # it came when the file was looked at
+        if first < len(self._head):  # it came when the file was looked up
             at = min(len(self._head), end)
             self._write(self._head[first:at], first, room)
 
         def mark() -> None:
-            """Marks pieces as they come: others wait for them, and this may be killed."""
+            """Marks pieces as they come: others wait for them, and this process may be killed."""
             nonlocal marked
             reached = run[1] if at == end else at // self.marks.piece_bytes
             if reached > marked and (at == end or not self.marks.must_sync):
@@ -214,7 +214,7 @@ class PartFile:
             nonlocal at
             if is_stopped():
                 return
-            if not self.has_ranges:  # a failure begins anew
+            if not self.has_ranges:  # start over after a failure
                 at = first
             with _Requests.free:
                 pieces = self._store_of(self.file).read(self.file, at, end)
@@ -235,7 +235,7 @@ class PartFile:
 
     def _mark(self, found: PieceMap, run: Run) -> None:
         if self.marks.must_sync:
-            _sync(self._opened)  # the mark must not be on disk before the pieces
+            _sync(self._opened)  # the mark must not reach the disk before the pieces
         self.marks.write(found.opened, *run, lasting=self.marks.must_sync)
         self._is_here[slice(*run)] = True
         first, end = self.marks.range_of(run)
@@ -273,7 +273,7 @@ class PartFile:
             ) from error
 
     def finish(self) -> bool:
-        """Gives the file its name, once all pieces are here; False: it was removed meanwhile."""
+        """Gives the file its name once all pieces are here; False: it was removed meanwhile."""
         name = local_name(self.file)
         with self._open_folder() as at:
             if not is_linked(self._opened, name, at):
@@ -286,14 +286,14 @@ class PartFile:
                     if is_locked and is_linked(self._opened, name, at):
                         remove((RANGES, LOCK), at)
                         with contextlib.suppress(OSError):
-                            os.utime(NOTE, dir_fd=at)  # that of `.part` no longer counts
+                            os.utime(NOTE, dir_fd=at)  # the mtime of `.part` no longer counts
             is_named = is_linked(self._opened, name, at)
         self._is_here[:] = True
         self.is_whole = True
         return is_named
 
     def _check_content(self, at: int) -> None:
-        """Compares what came with the digest that the store tells; what is wrong is not kept."""
+        """Compares the file with the digest that the store gives; a wrong file is not kept."""
         expected = self.file.sha256
         if expected and hashlib.sha256(self.data.data).hexdigest() != expected:
             remove((PART, RANGES), at)
@@ -306,7 +306,7 @@ class PartFile:
 
 @contextlib.contextmanager
 def locked(at: int) -> Iterator[bool]:
-    """The lock of the folder of a file; False, if it went with the folder, or the file is there."""
+    """Locks the folder of a file; False if the folder was removed or the file is finished."""
     held = open_own(LOCK, WRITE, at)
     if held is None:  # the folder was just removed
         yield False
@@ -319,19 +319,19 @@ def locked(at: int) -> Iterator[bool]:
 
 
 def remove(names: tuple[str, ...], at: int) -> None:
-    """Removes files that may be there."""
+    """Removes files if they exist."""
     for name in names:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=at)
 
 
 def key_of(file: RemoteFile) -> str:
-    """The name of the folder of this version of a file."""
+    """The folder name of this version of a file."""
     version = f"{file.version} {file.size}"
     hashes = (hashlib.sha256(text.encode()).hexdigest()[:32] for text in (file.url, version))
     return "-".join(hashes)
 
 
 def local_name(file: RemoteFile) -> str:
-    """The file's own name, which may tell its format, made harmless."""
+    """The file's own name, which may show its format, made harmless."""
     return harmless_name(file_name(file.url))

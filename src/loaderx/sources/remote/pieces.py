@@ -1,13 +1,13 @@
-"""Which pieces of a file are here, and who fetches which.
+"""Which pieces of a file are here, and which process fetches which.
 
-``.ranges`` has a mark of four bytes for each piece of a file.  A mark is set once the piece is in
-``.part``: one that lasts, once it is on disk too; before that one that counts until the machine is
-started again, since what a killed process has written is not lost, and waiting for the disk at each
-piece would be slow.  No other bytes are a mark, so of a damaged map pieces are fetched again.
+``.ranges`` has a mark of four bytes for each piece of a file, set once the piece is in ``.part``.
+There are two marks: a lasting one for pieces that are on disk, and one that is valid until the next
+boot, since waiting for the disk at each piece would be slow, and the writes of a killed process are
+not lost.  No other bytes are a mark, so pieces of a damaged map are fetched again.
 
-Who fetches a piece has its record lock in ``.ranges``, which ends with the process.  Such locks
-belong to a process, and go when it closes any descriptor of the file: so a process has one
-descriptor of each map, and its threads tell each other which pieces they have.
+A process that fetches a piece holds its record lock in ``.ranges``, which ends with the process.
+Record locks belong to a process, and are released when it closes any descriptor of the file: so a
+process has one descriptor of each map, and its threads share a set of the pieces that they fetch.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from loaderx.sources.remote.private_files import open_own, try_lock_range, unloc
 from loaderx.sources.remote.room import RANGES
 
 PIECE_BYTES = 1 << 18
-REQUEST_BYTES = 8 << 20  # of pieces that follow each other, at most
+REQUEST_BYTES = 8 << 20  # limit of a request for consecutive pieces
 _MARK = np.dtype("<u4")
-_SPREAD = np.uint32(2654435761)  # odd: each number has a mark of its own
-_POLL_S, _LONG_POLL_S = 0.01, 0.1  # until other processes, and who stops this, are looked at
+_SPREAD = np.uint32(2654435761)  # odd, so that each number has its own mark
+_POLL_S, _LONG_POLL_S = 0.01, 0.1  # between checks of other processes, and of a stop
 
 Marks: TypeAlias = npt.NDArray[np.uint32]
 MapKey: TypeAlias = tuple[int, int]
 """Device and inode."""
 
 Run: TypeAlias = tuple[int, int]
-"""Pieces that follow each other: the first, and the one behind the last."""
+"""Consecutive pieces: the first, and the one after the last."""
 
 
 def runs_of(numbers: Sequence[int] | Indices) -> list[Run]:
@@ -55,7 +55,7 @@ def runs_of(numbers: Sequence[int] | Indices) -> list[Run]:
 
 
 def covered(first: Indices, last: Indices) -> Indices:
-    """All numbers from each first to its last one, ascending, each once.
+    """All numbers from each first to its last, ascending, each once.
 
     >>> covered(np.array([3, 0]), np.array([5, 3])).tolist()
     [0, 1, 2, 3, 4, 5]
@@ -89,11 +89,11 @@ class PieceMarks:
         return self.count * _MARK.itemsize
 
     def range_of(self, run: Run) -> tuple[int, int]:
-        """The bytes of the file that some pieces are."""
+        """The byte range of some pieces."""
         return run[0] * self.piece_bytes, min(run[1] * self.piece_bytes, self._size)
 
     def requests(self, missing: Indices) -> list[Run]:
-        """These pieces, those that follow each other together, as far as requests may go."""
+        """These pieces as requests: runs of consecutive ones, up to the size limit."""
         most = max(1, REQUEST_BYTES // self.piece_bytes)
         return [
             (at, min(at + most, stop))
@@ -115,7 +115,7 @@ class PieceMarks:
         return is_here
 
     def write(self, opened: int, first: int, stop: int, *, lasting: bool) -> None:
-        """Says that pieces are here."""
+        """Marks pieces as here."""
         salt = self._lasting if lasting or self._until_boot is None else self._until_boot
         os.pwrite(opened, self._marks(first, stop, salt).tobytes(), first * _MARK.itemsize)
 
@@ -126,7 +126,7 @@ class PieceMarks:
 
 @functools.cache
 def boot_id() -> str:
-    """What is another one after the machine was started again; empty where none is told."""
+    """The boot id; "" if the system has none."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
@@ -134,11 +134,11 @@ def boot_id() -> str:
         return ""
 
 
-# Who fetches ------------------------------------------------------------------------------------
+# Claims -----------------------------------------------------------------------------------------
 
 
 class PieceMap:
-    """The open map of one file, which the threads of a process share."""
+    """The open map of one file, shared by the threads of a process."""
 
     def __init__(self, opened: int, key: MapKey) -> None:
         self.opened, self.key = opened, key
@@ -147,7 +147,7 @@ class PieceMap:
         self._busy: set[int] = set()  # pieces that threads of this process are fetching
 
     def claim(self, marks: PieceMarks, first: int, stop: int) -> list[Run]:
-        """Takes those of these pieces that are missing and that nobody is fetching."""
+        """Claims those of these pieces that are missing and that nobody is fetching."""
         with _state.changed:
             free = [number for number in range(first, stop) if number not in self._busy]
             locked = [number for run in runs_of(free) for number in self._lock(*run)]
@@ -166,17 +166,17 @@ class PieceMap:
         return [one for one in range(first, stop) if try_lock_range(self.opened, one, one + 1)]
 
     def check_locks(self, marks: PieceMarks) -> None:
-        """An `OSError` where the file system has no record locks: behind those of the pieces."""
+        """Raises `OSError` if the file system has no record locks; tests one after the pieces."""
         with _state.changed:
             if try_lock_range(self.opened, marks.count, marks.count + 1):
                 unlock_range(self.opened, marks.count, marks.count + 1)
 
     def keep(self, opened: int) -> None:
-        """Keeps another descriptor of the same file open: closing it would give up all locks."""
+        """Keeps another descriptor of the same file open: closing it would release all locks."""
         self._spare.append(opened)
 
     def close(self) -> None:
-        """To be called once for each `open_map`."""
+        """Called once for each `open_map`."""
         with _state.changed:
             self.users -= 1
             if not self.users:
@@ -185,15 +185,15 @@ class PieceMap:
                     os.close(opened)
 
     def begin_anew(self) -> None:
-        """In a fork: the threads that fetch are its parent's, and so are the locks."""
+        """Resets a fork: the fetching threads and the locks are its parent's."""
         self._busy = set()
 
     def is_free(self, numbers: range) -> bool:
-        """Is no thread of this process fetching one of these pieces?"""
+        """True if no thread of this process is fetching one of these pieces."""
         return self._busy.isdisjoint(numbers)
 
     def release(self, first: int, stop: int) -> None:
-        """Gives pieces back, fetched or not."""
+        """Releases claimed pieces, fetched or not."""
         with _state.changed:
             self._busy.difference_update(range(first, stop))
             unlock_range(self.opened, first, stop)
@@ -212,7 +212,7 @@ _state = _State()
 
 
 def open_map(at: int) -> PieceMap | None:
-    """The map in the folder ``at``, to be closed; None if there is none."""
+    """The map in the folder ``at``, which the caller closes; None if there is none."""
     with _state.changed:
         found = _map_in(at, _state)
         if found is not None:
@@ -233,7 +233,7 @@ def _map_in(at: int, state: _State) -> PieceMap | None:
         return None
     status = os.fstat(opened)
     key = status.st_dev, status.st_ino
-    if key in state.maps:  # it was replaced at this moment
+    if key in state.maps:  # it was just replaced
         state.maps[key].keep(opened)
     else:
         state.maps[key] = PieceMap(opened, key)
@@ -241,9 +241,9 @@ def _map_in(at: int, state: _State) -> PieceMap | None:
 
 
 def wait_for_threads(found: PieceMap, run: Run) -> bool:
-    """Waits while threads of this process fetch such pieces; False: they still do.
+    """Waits for threads of this process that fetch such pieces; False: they still do.
 
-    It comes back now and then, so that whoever waits can be stopped.
+    It returns now and then, so that a waiting thread can be stopped.
     """
     numbers = range(*run)
     with _state.changed:
@@ -251,7 +251,7 @@ def wait_for_threads(found: PieceMap, run: Run) -> bool:
 
 
 def wait_for_processes() -> None:
-    """Waits until another process may have fetched a piece: none tells us when it has."""
+    """Waits a moment for another process to fetch a piece: there is no notification."""
     with _state.changed:
         _state.changed.wait(_POLL_S)
 

@@ -1,4 +1,4 @@
-"""Folders and files of the cache that belong to this user alone.  Links are never followed."""
+"""Folders and files of the cache that only this user can access.  Links are never followed."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ READ, WRITE = os.O_RDONLY, os.O_RDWR | os.O_CREAT
 
 
 def is_own(status: os.stat_result) -> bool:
-    """Does it belong to this user, or to root?"""
+    """True if it belongs to this user or to root."""
     return not hasattr(os, "geteuid") or status.st_uid in (os.geteuid(), 0)
 
 
 @contextlib.contextmanager
 def own_folder(path: str, at: int | None = None) -> Iterator[int]:
-    """A descriptor of a folder, which is made, for this user alone, if it is not there."""
+    """A descriptor of a folder, created for this user only if it does not exist."""
     opened = None
     while opened is None:
         with contextlib.suppress(FileExistsError):
@@ -49,14 +49,14 @@ def own_folder(path: str, at: int | None = None) -> Iterator[int]:
 def _open_folder(path: str, at: int | None) -> int | None:
     try:
         return os.open(path, _FOLDER, dir_fd=at)
-    except FileNotFoundError:  # another process has just removed it to make room
+    except FileNotFoundError:  # another process just removed it to make room
         return None
     except OSError as error:
         raise FileError(f"{path} in the cache folder is no folder of its own: {error}.") from error
 
 
 def open_own(name: str, flags: int, at: int) -> int | None:
-    """A descriptor of a regular file of ours, for this user alone; None: it is not there."""
+    """A descriptor of this user's own regular file; None if it does not exist."""
     try:
         opened = os.open(name, flags | _FILE, 0o600, dir_fd=at)
     except FileNotFoundError:
@@ -75,12 +75,12 @@ def open_own(name: str, flags: int, at: int) -> int | None:
 
 
 def lock(descriptor: int, *, shared: bool) -> None:
-    """Waits for the lock of a file: one has it alone, or several share it."""
+    """Waits for the lock of a file, exclusive or shared."""
     fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
 
 
 def try_lock(descriptor: int) -> bool:
-    """Takes the lock of a file, if nobody has it; an `OSError` where there are no locks."""
+    """Takes the exclusive lock of a file if it is free; an `OSError` if there are no locks."""
     if not HAS_LOCKS:
         return True
     try:
@@ -93,7 +93,7 @@ def try_lock(descriptor: int) -> bool:
 
 
 def is_linked(descriptor: int, name: str, at: int) -> bool:
-    """Is it still the file of this name?  Another process may have renamed or removed it."""
+    """True if it still has this name: another process may have renamed or removed it."""
     try:
         named = os.stat(name, dir_fd=at, follow_symlinks=False)
     except FileNotFoundError:
@@ -102,7 +102,7 @@ def is_linked(descriptor: int, name: str, at: int) -> bool:
 
 
 def try_lock_range(descriptor: int, first: int, stop: int) -> bool:
-    """Takes the record lock of these bytes, if no other process has one of them."""
+    """Takes the record lock of these bytes, if no other process holds any of them."""
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, stop - first, first)
     except OSError as error:
@@ -113,5 +113,5 @@ def try_lock_range(descriptor: int, first: int, stop: int) -> bool:
 
 
 def unlock_range(descriptor: int, first: int, stop: int) -> None:
-    """Gives the record lock of these bytes up."""
+    """Releases the record lock of these bytes."""
     fcntl.lockf(descriptor, fcntl.LOCK_UN, stop - first, first)

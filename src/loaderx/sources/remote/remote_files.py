@@ -1,8 +1,8 @@
 """`RemoteFiles`: the file system of URLs.
 
-Folders are listed, and files found, when a dataset is opened; what the store says of a file then
-is its identity (`RemoteFile`), which goes to workers.  A file is fetched whole, when it is first
-read, or in pieces, where the format knows which bytes its records need.
+Folders are listed and files looked up when a dataset is opened; what the store then says about a
+file is its identity (`RemoteFile`), which goes to workers.  A file is fetched whole when it is
+first read, or in pieces, if the format knows which bytes its records need.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from loaderx.sources.remote.transfer import fetch_pieces
 from loaderx.sources.remote.urls import is_http, public_url, scheme_of
 from loaderx.tree import Array
 
-_CONCURRENCY = 64  # requests for what is there: they are small
-_MARK_BYTES = 1 << 16  # of a file that names all others, which is read anyway
+_CONCURRENCY = 64  # requests that look up files: they are small
+_MARK_BYTES = 1 << 16  # read of a file that lists all others, which is needed anyway
 _MARKS = ("loaderx.json", "state.json", "dataset_dict.json", "dataset_info.json")
 _MAGIC = re.compile(r"[*?\[]")
 
@@ -49,25 +49,25 @@ class RemoteFiles:
     def __init__(
         self, cache: str | None, brought: Mapping[str, FsspecFileSystem] | None = None
     ) -> None:
-        """``brought``: file systems of fsspec by their scheme, which are used instead of ours."""
+        """``brought``: fsspec file systems by scheme, used instead of the stores here."""
         self._cache, self._brought = cache, dict(brought or {})
         self._stores: dict[str, Store] = {}
-        self._files: dict[str, RemoteFile | None] = {}  # by public URL; None: there is no such file
+        self._files: dict[str, RemoteFile | None] = {}  # by public URL; None: no such file
         self._heads: dict[str, bytes] = {}
         self._folders: dict[str, dict[str, Listed]] = {}
 
-    # What is there ----------------------------------------------------------------------------
+    # Lookup -----------------------------------------------------------------------------------
 
     def add(self, address: str) -> str:
-        """The public URL of a file that was asked for; its address is remembered."""
-        if address in self._files:  # it is public already
+        """The public URL of a file; its address is remembered."""
+        if address in self._files:  # already public
             return address
         url = public_url(address)
         self._find(url, address)
         return url
 
     def look_at(self, addresses: Sequence[str]) -> None:
-        """Looks at many files at once: one after the other, each would cost a round trip."""
+        """Looks up many files at once, to save round trips."""
         downloads_in(self._cache, public_url(addresses[0]))  # says what is missing
         plain = [
             one
@@ -79,7 +79,7 @@ class RemoteFiles:
         _at_once(self.add, [one for one in plain if not one.endswith("/")])
 
     def prepare(self, paths: Sequence[str]) -> None:
-        """Looks at files, or lists their folders, all at once."""
+        """Looks up files, or lists their folders, all at once."""
         unknown = [path for path in paths if path not in self._files]
         alone = [path for path in unknown if not self._store(path).lists]
         folders = {path.rpartition("/")[0] for path in unknown if self._store(path).lists}
@@ -118,7 +118,7 @@ class RemoteFiles:
                 self._heads[path] = retrying(
                     lambda: b"".join(store.read(file, 0, stop)), path, FIRST_ATTEMPTS
                 )
-            except NoRangesError:  # all of it comes
+            except NoRangesError:  # the whole file comes
                 with self.open(path, file) as whole:
                     self._heads[path] = whole.read(stop)
         return self._heads[path][:stop] if stop else b""
@@ -131,9 +131,9 @@ class RemoteFiles:
                 yield pattern
                 return
             if "*" in pattern:
-                self._store(pattern).names(pattern)  # says that there is no listing
+                self._store(pattern).names(pattern)  # raises that there is no listing
             url = self.add(pattern)
-            self.identity(url)  # says that it is not there
+            self.identity(url)  # raises that it does not exist
             yield url
             return
         pattern = pattern.rstrip("/")
@@ -151,7 +151,7 @@ class RemoteFiles:
         yield from [one for one in found if not one.endswith("/")] or found
 
     def glob(self, folder: str, pattern: str) -> list[str]:
-        """The files in a folder that a pattern finds."""
+        """The files in a folder that match a pattern."""
         found = self._glob(folder, pattern.split("/"))
         return [one for one in found if not one.endswith("/")]
 
@@ -172,7 +172,7 @@ class RemoteFiles:
             yield from self._glob(folder, rest or ["*"])
 
     def _look(self, url: str) -> RemoteFile | None:
-        """A file, if it is there; in stores that list, its folder is listed, once for all."""
+        """A file if it exists; stores that list do so once per folder."""
         folder, _, name = url.rpartition("/")
         if url not in self._files and self._store(url).lists and name:
             one = self._listed(folder).get(name)
@@ -180,7 +180,7 @@ class RemoteFiles:
         return self._find(url, url)
 
     def _find(self, url: str, address: str, head_bytes: int = HEAD_BYTES) -> RemoteFile | None:
-        """A file, if it is there, found by itself."""
+        """A file if it exists, looked up without a listing."""
         if url not in self._files:
             store = self._store(url)
             found = retrying(lambda: store.find(url, address, head_bytes), url, FIRST_ATTEMPTS)
@@ -199,10 +199,10 @@ class RemoteFiles:
         return self._folders[folder]
 
     def _marks(self, folder: str) -> list[Listed]:
-        """What a web server, which has no listing, has of the files that name all others."""
+        """The files that list all others, looked up on a web server, which has no listing."""
         found = []
         for name in _MARKS:
-            with contextlib.suppress(FileError):  # some servers refuse what is not there
+            with contextlib.suppress(FileError):  # some servers deny access to missing files
                 url = f"{folder}/{name}"
                 if self._find(url, url, _MARK_BYTES):
                     found.append(Listed(name))
@@ -232,7 +232,7 @@ class RemoteFiles:
     def _made_store(self, url: str, scheme: str) -> Store:
         if scheme in self._brought:
             return FsspecStore(self._brought[scheme])
-        # Late: HTTP takes 50 ms to import, and workers may find all they need on disk.
+        # Late: HTTP takes 50 ms to import, and workers may find everything on disk.
         if scheme in ("http", "https"):
             from loaderx.sources.remote.http_store import HttpStore
 
@@ -253,11 +253,11 @@ class RemoteFiles:
         return downloads_in(self._cache, path).open(file, self._store_of, head)
 
     def part(self, path: str, file: RemoteFile, head: bytes) -> PartFile:
-        """A file that is mapped while pieces of it are missing; ``head`` is known of it."""
+        """A file that is mapped while pieces are missing; ``head`` is its known beginning."""
         return downloads_in(self._cache, path).part(file, self._store_of, head)
 
     def fetch_ranges(self, wanted: Sequence[tuple[PartFile, Indices, Indices]]) -> int:
-        """Has ranges of bytes of files here, and returns how many bytes were fetched for it."""
+        """Fetches ranges of files that are missing; returns the bytes fetched."""
         missing = [
             (part, part.still_missing(part.missing(starts, stops)))
             for part, starts, stops in wanted
@@ -267,23 +267,23 @@ class RemoteFiles:
         return fetch_pieces(missing) if missing else 0
 
     def known_head(self, path: str) -> bytes:
-        """What a look at the file has told of its beginning; maybe nothing."""
+        """The first bytes of the file that came when it was looked up; may be empty."""
         return self._heads.get(path, b"")
 
     def most_mapped(self, nbytes: int) -> float:
-        """How many bytes of files of this size in all may be kept mapped, once one of them is."""
+        """How many bytes may be kept mapped, of files with this total size."""
         return most_mapped(downloads_in(self._cache, "").folder, nbytes)
 
     def map(self, path: str, identity: Identity | RemoteFile) -> Array:
         with self.open(path, identity) as file:
             if not identity.size:
                 return np.empty(0, np.uint8)
-            # The map keeps the lock of the file, so it is not removed to make room.
+            # The map holds the lock of the file, so that it is not evicted.
             return map_array(file, np.dtype(np.uint8), (identity.size,))
 
 
 def _at_once(work: Callable[[str], object], asked: Sequence[str]) -> None:
-    """Does it for each of them; one after the other, each would cost a round trip."""
+    """Calls ``work`` for all at once, to save round trips."""
     if not asked:
         return
     from concurrent.futures import ThreadPoolExecutor  # late: it imports logging

@@ -1,12 +1,12 @@
-"""The size of the folder of downloads: what was not used for longest makes room for what comes.
+"""Limits the size of the folder of downloads: the least recently used files are evicted.
 
 The limit is ``$LOADERX_CACHE_LIMIT`` ("200GB"), else 80 % of what the disk has left for downloads.
-A file counts with the bytes that it has on disk: of one that is fetched in pieces, those that have
-come.  So room is made for each request (`Room`), not for a file that is begun.
+A file counts with its bytes on disk: if it is fetched in pieces, only those that have come.  So
+room is made for each request (`Room`), not for a whole file when it is begun.
 
-Looking at the folder takes time, if it has thousands of files.  So a process that has looked may
-add a share of what is free before it looks again; and if something must be removed, a sixteenth of
-the limit is made free at once.
+Scanning a folder of thousands of files takes time.  So after a scan a process may add a share of
+the free space before it scans again; and if something must be removed, a sixteenth of the limit is
+freed at once.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ LOCK, NOTE, PART, RANGES = ".lock", ".download.json", ".part", ".ranges"
 _LIMIT = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT]?)(i?)B?", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _SHARE = 0.8
-_PROCESSES = 16  # that may fill the folder at once without going over the limit by much
-_AT_ONCE = 16  # of the limit this part is made free
-_STEP = 1024  # of the limit this part may come before the folder is looked at again, even if full
+_PROCESSES = 16  # may fill the folder at once without exceeding the limit by much
+_AT_ONCE = 16  # this part of the limit is freed at once
+_STEP = 1024  # this part of the limit may come before the next scan, even if the folder is full
 
 
 class Holder(Protocol):
-    """Keeps files mapped, and can let go of them."""
+    """Keeps files mapped, and can drop the maps."""
 
     def forget(self) -> None: ...
 
@@ -61,7 +61,7 @@ class Download(NamedTuple):
 
 
 def limit_bytes(folder: str, held: int) -> int:
-    """How much the downloads may take."""
+    """How many bytes the downloads may take."""
     told = os.environ.get(CACHE_LIMIT, "").strip()
     if not told:
         return int(_SHARE * (shutil.disk_usage(folder).free + held))
@@ -72,11 +72,11 @@ def limit_bytes(folder: str, held: int) -> int:
 
 
 def downloads_of(folder: str) -> list[Download]:
-    """All downloads of a folder; those that were used last come last."""
+    """All downloads of a folder, the most recently used last."""
     found = []
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in entries:
-            with contextlib.suppress(FileNotFoundError):  # removed at this moment
+            with contextlib.suppress(FileNotFoundError):  # just removed
                 if entry.is_dir(follow_symlinks=False):
                     found.append(_download(entry.path, entry.name))
     return sorted(found, key=lambda one: one.used_s)
@@ -103,13 +103,13 @@ def remove_download(folder: str, name: str) -> bool:
                 if not _empty(at):
                     return False
             os.rmdir(name, dir_fd=root)
-        except OSError:  # another process removes it, or begins to fetch it again
+        except OSError:  # another process is removing it, or starts to fetch it again
             return False
     return True
 
 
 def _empty(at: int) -> bool:
-    """Removes all files of a download, if both of its locks can be had."""
+    """Removes all files of a download, if both of its locks are free."""
     fetching = open_own(LOCK, WRITE, at)
     if fetching is None:
         return True
@@ -153,10 +153,10 @@ def _looking() -> Iterator[None]:
 
 @_looking()
 def most_mapped(folder: str, nbytes: int) -> float:
-    """How much of the downloads of a dataset of this size one process may keep mapped.
+    """How many bytes of a dataset of this size one process may keep mapped.
 
-    What is mapped cannot be removed: where not all of it fits under the limit, each process keeps a
-    small share, so that several do not hold on to all of it.
+    Mapped files cannot be removed: if the dataset does not fit under the limit, each process keeps
+    a small share, so that several processes do not block everything.
     """
     limit = limit_bytes(folder, _on_disk(downloads_of(folder)))
     return math.inf if nbytes <= limit else limit // _PROCESSES
@@ -164,9 +164,9 @@ def most_mapped(folder: str, nbytes: int) -> float:
 
 @_looking()
 def check_fits(folder: str, nbytes: int, url: str) -> None:
-    """An error for a file that is to be fetched whole, and can never fit under the limit."""
+    """Raises if a file that must be fetched whole can never fit under the limit."""
     limit = limit_bytes(folder, 0)
-    if nbytes > limit:  # without a limit that was set, downloads may be removed for it
+    if nbytes > limit:  # the default limit grows if downloads are removed
         limit = limit_bytes(folder, _on_disk(downloads_of(folder)))
     if nbytes > limit:
         raise FileError(
@@ -184,31 +184,31 @@ def _on_disk(downloads: list[Download]) -> int:
 
 
 class _Added:
-    """What this process adds to a folder."""
+    """The bytes that this process adds to a folder."""
 
     def __init__(self) -> None:
-        self.left = 0  # bytes that may be asked for before it looks at the folder again
-        self.coming = 0  # bytes that were asked for and are not on disk
+        self.left = 0  # bytes that may be requested before the next scan
+        self.coming = 0  # bytes requested that are not on disk yet
         self.exceeded: int | None = None  # the limit, once it was exceeded
         self.has_warned = False
 
 
 class _State:
-    """All folders that this process has added something to."""
+    """All folders that this process has added to."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.folders: dict[str, _Added] = {}
-        self.relieved: set[tuple[str, str]] = set()  # folders, and the limit that was kept there
+        self.relieved: set[tuple[str, str]] = set()  # folders, with the limit that was enforced
 
 
 _state = _State()
 
 
 class Room:
-    """Room for some bytes, which is made when they are asked for; a context.
+    """A context with room for some bytes that are requested.
 
-    What was not used for longest is removed, so that they fit under the limit.
+    The least recently used downloads are removed, so that they fit under the limit.
     """
 
     def __init__(self, folder: str, nbytes: int) -> None:
@@ -228,9 +228,9 @@ class Room:
         return self
 
     def fill(self, nbytes: int) -> None:
-        """So many of the bytes are on disk, where whoever looks at the folder sees them."""
+        """Notes that ``nbytes`` of them are on disk, where a scan counts them."""
         with _state.lock:
-            nbytes = min(nbytes, self._nbytes)  # what failed may have come twice
+            nbytes = min(nbytes, self._nbytes)  # after a failure bytes may come twice
             self._nbytes -= nbytes
             _state.folders[self._folder].coming -= nbytes
 
@@ -240,11 +240,11 @@ class Room:
 
 @_looking()
 def _make_room(folder: str, added: _Added) -> None:
-    if not os.path.isdir(folder):  # it was removed, and its files that are open will be
+    if not os.path.isdir(folder):  # removed; its open files will go too
         return
     held, limit = _removed(folder, added.coming)
     if held > limit:
-        for holder in list(HOLDERS):  # maps of files that are not being read now
+        for holder in list(HOLDERS):  # drops maps of files that are not being read
             holder.forget()
         held, limit = _removed(folder, added.coming)
     added.left = max((limit - held) // _PROCESSES, limit // _STEP)
@@ -254,9 +254,9 @@ def _make_room(folder: str, added: _Added) -> None:
 
 @_looking()
 def relieve(folder: str) -> None:
-    """Removes what goes over a limit that was set, once for each limit.
+    """Enforces a limit that the user set, once for each limit.
 
-    One that was lowered counts although nothing new comes.
+    So a lowered limit takes effect even if nothing is downloaded.
     """
     told = folder, os.environ.get(CACHE_LIMIT, "").strip()
     with _state.lock:
@@ -266,7 +266,7 @@ def relieve(folder: str) -> None:
 
 
 def warn_if_exceeded(folder: str) -> None:
-    """Warns once, in the thread of who reads: those that fetch have no line of the user's."""
+    """Warns once, in the reading thread: fetching threads have no line of user code to name."""
     with _state.lock:
         added = _state.folders.get(folder)
         if added is None or added.exceeded is None or added.has_warned:
@@ -279,7 +279,7 @@ def warn_if_exceeded(folder: str) -> None:
 
 
 def _removed(folder: str, coming: int) -> tuple[int, int]:
-    """What is held after the oldest were removed, if that is needed; the limit."""
+    """Removes the oldest downloads if needed; returns the bytes held, and the limit."""
     downloads = downloads_of(folder)
     on_disk = _on_disk(downloads)
     held, limit = on_disk + coming, limit_bytes(folder, on_disk)

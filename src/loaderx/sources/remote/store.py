@@ -1,4 +1,4 @@
-"""What a store must do, and how failures that may pass are tried again."""
+"""The interface of a store, and retries after transient failures."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from loaderx.errors import FileError, bytes_setting
 T = TypeVar("T")
 
 ATTEMPTS = 6
-FIRST_ATTEMPTS = 3  # to reach a server at all: a wrong host should be told soon
-TIMEOUT_S = 30.0  # without a byte
-HEAD_BYTES = 512  # that come with a look at a file
-READ_BYTES = 1 << 20  # that are read at once
+FIRST_ATTEMPTS = 3  # to reach a server at all: a wrong host should be reported soon
+TIMEOUT_S = 30.0  # without any byte received
+HEAD_BYTES = 512  # that come with the lookup of a file
+READ_BYTES = 1 << 20  # to read at once
 LEAST_SPEED = "LOADERX_LEAST_SPEED"  # in bytes a second
 _LEAST_SPEED, SPEED_PERIOD_S = 100, 60.0
 FIRST_PAUSE_S, GROWTH, _LONGEST_PAUSE_S = 0.1, 3.0, 30.0
-_LOOK_S = 0.1  # between looks whether a pause is still wanted
+_LOOK_S = 0.1  # between checks whether to end a pause
 
 
 class RemoteFile(NamedTuple):
@@ -28,9 +28,9 @@ class RemoteFile(NamedTuple):
 
     url: str  # without secrets
     size: int
-    version: str  # a digest of what the store tells: the ETag, or the time of the last write
-    address: str  # what is asked for; it may have secrets
-    sha256: str = ""  # of the content, where the store tells it
+    version: str  # a digest of the ETag or the time of the last write
+    address: str  # the URL to request; it may contain secrets
+    sha256: str = ""  # of the content, if the store gives it
 
     @property
     def stamp(self) -> str:
@@ -41,9 +41,9 @@ class RemoteFile(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """What lies in a folder of a store."""
+    """An entry of a folder in a store."""
 
-    name: str  # of a folder with a slash at its end
+    name: str  # ends with a slash for a folder
     size: int = 0
     version: str = ""
 
@@ -51,40 +51,40 @@ class Listed(NamedTuple):
 class Store(Protocol):
     """Where files lie.  Addresses are URLs; errors are `FileError` or `TransientError`."""
 
-    lists: bool  # is one listing of a folder better than a look at each of its files?
+    lists: bool  # listing a folder is better than looking up each of its files
 
     def find(
         self, url: str, address: str, head_bytes: int = HEAD_BYTES
     ) -> tuple[RemoteFile, bytes] | None:
-        """A file and its first bytes (if they cost no request); None: it is not there."""
+        """A file and its first bytes (if they cost no request); None: it does not exist."""
         ...
 
     def names(self, address: str) -> list[Listed]:
-        """What lies in a folder; nothing, if there is no such folder."""
+        """The entries of a folder; empty if there is no such folder."""
         ...
 
     def read(self, file: RemoteFile, start: int, stop: int) -> Generator[bytes]:
-        """Bytes ``start`` to ``stop - 1`` in pieces; a file that has changed is an error."""
+        """Bytes ``start`` to ``stop - 1`` in pieces; raises if the file has changed."""
         ...
 
 
 StoreOf: TypeAlias = Callable[[RemoteFile], Store]
-"""Where a file lies; asked only when it must be fetched."""
+"""Finds the store of a file; called only when it must be fetched."""
 
 
 class TransientError(Exception):
-    """A failure that may pass: it is tried again."""
+    """A failure that may be temporary: the request is tried again."""
 
     def __init__(self, text: str, after_s: float = 0.0, *, is_reached: bool = True) -> None:
         super().__init__(text)
         self.after_s = after_s  # the least time to wait
-        self.is_reached = is_reached  # has the server been there at all?
+        self.is_reached = is_reached  # the server was reached
 
 
 class Pace:
-    """How fast an answer comes: one that is slower than the least speed is dropped.
+    """Measures the speed of an answer; one below the least speed is aborted.
 
-    The time between two reads, in which what came is written, does not count.
+    The time between two reads, in which data is written, does not count.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -92,7 +92,7 @@ class Pace:
         self._least = bytes_setting(LEAST_SPEED, _LEAST_SPEED, least=0)
 
     def timed(self, read: Callable[[int], bytes], most: int) -> bytes:
-        """What is read, unless too little came in the last minute."""
+        """Reads bytes; raises if too few came in the last minute."""
         begun = self._clock()
         piece = read(most)
         self._spent_s += self._clock() - begun
@@ -112,12 +112,12 @@ class NoRangesError(Exception):
 
 
 def digest(*told: object) -> str:
-    """A short name for what a store tells of a file."""
+    """A short digest of what a store says about a file."""
     return hashlib.sha256(repr(told).encode()).hexdigest()[:32]
 
 
 def file_changed(url: str, what: str) -> FileError:
-    """The error for a file that is not what it was."""
+    """The error for a file that has changed."""
     return FileError(
         f"{url} has changed since the dataset was opened: {what}. Records of two versions must not "
         "be mixed. Open the dataset again, and write new versions of data to new names."
@@ -125,7 +125,7 @@ def file_changed(url: str, what: str) -> FileError:
 
 
 def pause(seconds: float, is_stopped: Callable[[], bool] | None = None) -> None:
-    """Waits before another attempt, unless that is not wanted any more."""
+    """Waits before another attempt, unless stopped."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0 and not (is_stopped and is_stopped()):
         time.sleep(min(left, _LOOK_S))
@@ -137,7 +137,7 @@ def retrying(
     reaching: int = ATTEMPTS,
     is_stopped: Callable[[], bool] | None = None,
 ) -> T:
-    """The result of ``work``, which is tried again, with growing pauses, while it may pass.
+    """The result of ``work``, retried with growing pauses after a `TransientError`.
 
     ``reaching`` is the number of attempts to reach the server at all.  Once ``is_stopped``, there
     are no more pauses, and ``work`` does nothing.
@@ -150,9 +150,9 @@ def retrying(
             if attempt >= (ATTEMPTS if error.is_reached else reaching):
                 raise FileError(
                     f"{url} cannot be read: {error} ({attempt} attempts). Check the address, the "
-                    "network and the server. Downloads go on where they have stopped."
+                    "network and the server. Downloads resume where they stopped."
                 ) from None
-            # Random, so that hosts that failed together do not come back together.
+            # Random, so that hosts that failed together do not retry together.
             pause(max(error.after_s, random.uniform(longest / 2, longest)), is_stopped)
             longest = min(longest * GROWTH, _LONGEST_PAUSE_S)
     raise AssertionError

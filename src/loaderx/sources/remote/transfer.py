@@ -1,7 +1,7 @@
-"""How pieces of files are fetched: many requests at once, each piece once.
+"""Fetches pieces of files: many requests at once, each piece once.
 
-The requests are made by threads of their own, never by the one that waits: so Ctrl-C, which comes
-to the main thread, finds it waiting here, and nothing is left half done.
+Separate threads make the requests, never the one that waits: so Ctrl-C, which goes to the main
+thread, interrupts only its wait, and nothing is left half done.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from loaderx.sources.remote.room import warn_if_exceeded
 from loaderx.sources.remote.store import NoRangesError
 
 CONCURRENCY = 16  # requests of one transfer
-_BEGIN_S = 1.0  # in which a thread has begun
+_BEGIN_S = 1.0  # time for a thread to start
 
 Wanted: TypeAlias = tuple[PartFile, Indices]
 """Missing pieces of a file."""
 
 
 class _Thread(threading.local):
-    """What stops the downloads that this thread begins."""
+    """The event that stops the downloads of this thread."""
 
     stop: threading.Event | None = None
 
@@ -37,19 +37,19 @@ _thread = _Thread()
 
 
 def stop_with(event: threading.Event) -> None:
-    """Has the downloads that this thread begins from now on end when the event is set."""
+    """Makes the event stop all downloads that this thread begins from now on."""
     _thread.stop = event
 
 
 def current_stop() -> threading.Event | None:
-    """What ends the downloads of this thread."""
+    """The event that stops the downloads of this thread."""
     return _thread.stop
 
 
 def fetch_pieces(
     wanted: Sequence[Wanted], count: Callable[[int], None] = lambda nbytes: None
 ) -> int:
-    """Fetches pieces, or waits for those who do; returns the bytes that were fetched here."""
+    """Fetches pieces, or waits for others that do; returns the bytes fetched here."""
     nbytes = _Transfer(wanted, count).run()
     for folder in {part.folder for part, _ in wanted}:
         warn_if_exceeded(folder)
@@ -82,8 +82,8 @@ class _Transfer:
         self._end.clear()
         try:
             lead.start()
-            self._end.wait()  # a `join` that Ctrl-C ends takes the thread for one that has ended
-        except BaseException:  # each thread ends with the bytes that it is reading
+            self._end.wait()  # not `join`: if Ctrl-C ends it, the thread seems to have ended
+        except BaseException:  # each thread ends after its current read
             self._stop.set()
             _wait_for(self._end, lead)
             raise
@@ -95,13 +95,13 @@ class _Transfer:
         return threading.Thread(target=target, name="loaderx-download", daemon=True)
 
     def _lead(self) -> None:
-        """Starts the others: Ctrl-C while the main thread does so would leave one half begun."""
+        """Starts the others: Ctrl-C in the main thread would leave one half started."""
         others: list[threading.Thread] = []
         try:
             for _ in range(min(CONCURRENCY, len(self._left)) - 1):
                 others.append(self._thread(self._work))
                 others[-1].start()
-        except RuntimeError:  # the system has no more threads: fewer do
+        except RuntimeError:  # the system allows no more threads: fewer will do
             others.pop()
         try:
             self._work()
@@ -111,7 +111,7 @@ class _Transfer:
             self._end.set()
 
     def _rest(self) -> list[tuple[PartFile, Run]]:
-        """What is still missing of what others were fetching; they are waited for."""
+        """Waits for others that fetch; returns what is still missing then."""
         elsewhere, self._elsewhere = self._elsewhere, deque()
         rest = list[tuple[PartFile, Run]]()
         for part, run in elsewhere:
@@ -119,7 +119,7 @@ class _Transfer:
                 pass
             missing = part.still_missing(np.arange(*run))
             rest.extend((part, one) for one in part.marks.requests(missing))
-        if rest:  # another process has them, or a thread of this one has given up
+        if rest:  # another process is fetching, or a thread of this one gave up
             wait_for_processes()
         return rest
 
@@ -149,10 +149,10 @@ class _Transfer:
 
 
 def _wait_for(end: threading.Event, lead: threading.Thread) -> None:
-    """Waits for threads, whatever comes: they write to a file that will be closed."""
+    """Waits for threads despite interrupts: they write to a file that will be closed."""
     while True:
         try:
-            # Without a number it was never begun; if it begins later, it finds itself stopped.
+            # Without an ident it never started; if it starts later, it sees the stop.
             if end.wait(_BEGIN_S) or lead.ident is None:
                 return
         except KeyboardInterrupt:

@@ -1,8 +1,8 @@
-"""URLs: what is shown of them, and what must never be.
+"""URLs without their secrets.
 
 Users and passwords (``https://user:password@host``) and queries (which sign a URL, or hold a token)
-are secrets.  The URL that goes through loaderx, and stands in messages, is the *public* one,
-without them; the *address*, with them, is known to the reader of the file alone.
+are secrets.  The *public* URL, without them, is used throughout loaderx and in messages; only the
+reader of a file knows the *address*, with them.
 """
 
 from __future__ import annotations
@@ -13,20 +13,18 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from loaderx.errors import ArgumentError
 
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")  # one letter is a drive of Windows
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")  # one letter would be a Windows drive
 _IN_TEXT = re.compile(r"(https?://)(?:[^\s/@\"'<>]+@)?([^\s?\"'<>]+)(\?[^\s\"'<>)]+)?")
 _ODD = re.compile(r"[^\w.+=@-]")
-_SIGNS = (
-    re.compile(  # what signs a URL of S3, GCS, CloudFront or Azure: it changes, the file does not
-        r"x-amz-.*|x-goog-.*|awsaccesskeyid|googleaccessid|signature|expires|policy|key-pair-id"
-        r"|sv|ss|srt|sp|se|st|spr|sr|sip|si|sig|skoid|sktid|skt|ske|sks|skv",
-        re.IGNORECASE,
-    )
+_SIGNS = re.compile(  # signatures of S3, GCS, CloudFront or Azure: they change, the file does not
+    r"x-amz-.*|x-goog-.*|awsaccesskeyid|googleaccessid|signature|expires|policy|key-pair-id"
+    r"|sv|ss|srt|sp|se|st|spr|sr|sip|si|sig|skoid|sktid|skt|ske|sks|skv",
+    re.IGNORECASE,
 )
 
 
 def is_url(path: str) -> bool:
-    """Is it a URL, rather than a path of this machine?
+    """True for a URL, False for a path of this machine.
 
     >>> is_url("s3://bucket/a.npy"), is_url("C://a.npy"), is_url("/data/a.npy")
     (True, False, False)
@@ -42,12 +40,12 @@ def scheme_of(url: str) -> str:
 
 
 def is_http(url: str) -> bool:
-    """Is it read by plain HTTP, in which ``?`` begins a query?"""
+    """True for plain HTTP, in which ``?`` begins a query."""
     return scheme_of(url) in ("http", "https")
 
 
 def public_url(url: str) -> str:
-    """The URL without secrets; a query that is no signature is told by a hash of it.
+    """The URL without secrets; a query that is not a signature is replaced by its hash.
 
     >>> public_url("https://me:pw@host/a.npy?X-Amz-Signature=1")
     'https://host/a.npy'
@@ -64,7 +62,7 @@ def public_url(url: str) -> str:
 
 
 def check_url(url: str) -> None:
-    """Refuses passwords in URLs of other schemes: they would go into messages."""
+    """Refuses passwords in URLs of other schemes: they would appear in messages."""
     if not is_http(url) and ":" in urlsplit(url).netloc.rpartition("@")[0]:
         raise ArgumentError(
             f"a URL of {scheme_of(url)} has a password in it. Set the variables that the store's "
@@ -78,7 +76,7 @@ def without_secrets(text: str) -> str:
 
 
 def harmless_name(name: str) -> str:
-    """The name of a file behind a path or URL, as that of a file of ours.
+    """The name of a file behind a path or URL, made safe as a local file name.
 
     >>> harmless_name("../a b.npy"), harmless_name("")
     ('_a_b.npy', 'file')
