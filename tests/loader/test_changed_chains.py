@@ -24,7 +24,7 @@ def restored(old, new, steps, said):
     iterator = iter(DataLoader(old, engine="inline"))
     head(iterator, steps)
     other = iter(DataLoader(new, engine="inline"))
-    with pytest.raises(StateError, match="Pass strict=False to continue anyway, as near to the"):
+    with pytest.raises(StateError, match="Pass strict=False to continue anyway, as close to the"):
         other.set_state(iterator.get_state())
     with pytest.warns(LoaderxWarning, match=said):
         other.set_state(iterator.get_state(), strict=False)
