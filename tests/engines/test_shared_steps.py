@@ -277,8 +277,9 @@ def test_a_thread_that_fails_does_not_wait_for_the_others():
         return record
 
     with shared(arrays(32).map(fail).batch(32), Threads(2)) as loader:
+        iterator = iter(loader)
         with pytest.raises(RecordError, match="no"):
-            next(iter(loader))
+            next(iterator)
         release.set()
 
 
