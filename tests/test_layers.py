@@ -33,7 +33,7 @@ LAYERS = [
     {"tree_prefix"},
     {"tree"},
     {"hints", "installed"},
-    {"errors", "free_memory", "first_use", "frozen"},
+    {"errors", "free_memory", "first_use", "frozen", "locks"},
 ]
 
 # The same for the packages and modules of `sources`.

@@ -266,12 +266,14 @@ def test_records_that_cannot_be_pickled_are_put_together_in_one_worker():
         assert_same(loader, list(DataLoader(dataset, engine="inline")))
 
 
-def test_a_thread_that_fails_does_not_wait_for_the_others():
-    release = threading.Event()
+def test_an_error_does_not_wait_for_other_threads_and_closing_does(monkeypatch):
+    monkeypatch.setattr("loaderx.loader.iterator.CLOSE_PATIENCE_S", 1e6)
+    release, calls = threading.Event(), []
 
     def fail(record):
         if record["x"] == 31:
             release.wait()
+            calls.append("ended")
         if record["x"] == 0:
             raise ValueError("no")
         return record
@@ -280,7 +282,9 @@ def test_a_thread_that_fails_does_not_wait_for_the_others():
         iterator = iter(loader)
         with pytest.raises(RecordError, match="no"):
             next(iterator)
+        assert not calls
         release.set()
+    assert calls == ["ended"]
 
 
 # Workers that die, and loaders that are closed.

@@ -20,13 +20,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from time import monotonic
 from typing import Any, Protocol, TypeAlias
 
 from loaderx.errors import LoaderxError, RecordError, one_line, warn_user
 from loaderx.memory import Lend
-
-CLOSE_PATIENCE_S = 10.0  # how long closing waits for tasks under way
 
 Task: TypeAlias = tuple[int, ...]
 """What to make: up to four numbers, each from 0 to 2**64 - 1."""
@@ -191,10 +188,11 @@ class Session:
         """True if this error of a task means that the stream ends before it."""
         return False
 
-    def finish(self, cancelled: Sequence[Pending], until: float) -> None:
-        """Waits until no worker runs these tasks, or until a time of the monotonic clock.
+    def finish(self, until: float) -> None:
+        """Waits until no worker runs a cancelled task, or until a time of the monotonic clock.
 
-        For engines whose workers call the user's functions in this process.
+        For engines whose workers call the user's functions in this process: after an iterator was
+        closed, no thread calls them for it any more.
         """
 
     def close(self) -> None:
@@ -252,14 +250,10 @@ class Run(Protocol):
         """
 
 
-def cancel_all(session: Session, pending: Sequence[Pending]) -> None:
-    """Cancels tasks, and waits a limited time for those under way, where the engine can.
-
-    So after closing an iterator, no thread calls the user's functions for it any more.
-    """
+def cancel_all(pending: Sequence[Pending]) -> None:
+    """Cancels tasks, without waiting for those under way."""
     for one in reversed(pending):  # the last first: it is the least likely to have started
         one.cancel()
-    session.finish(pending, monotonic() + CLOSE_PATIENCE_S)
 
 
 class TryAgainError(LoaderxError):

@@ -124,10 +124,9 @@ class SharedSession(Session):
     def shares_sources(self) -> bool:  # type: ignore[override]
         return self._engine.join(self)[0].shares_sources
 
-    def finish(self, cancelled: Sequence[Pending], until: float) -> None:
-        for pending in cancelled:
-            if isinstance(pending, SharedPending):
-                pending.together.finish([pending.pending], until)
+    def finish(self, until: float) -> None:
+        if self.joined is not None:
+            self.joined[0].finish(until)
 
     def close(self) -> None:
         self.is_in_use = False

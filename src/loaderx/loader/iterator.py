@@ -57,6 +57,7 @@ Place: TypeAlias = Callable[[Run], Run]
 """Turns a run of batches into one whose batches are on devices."""
 
 PATIENCE_S = 10.0  # how long `close` waits for a `next` in another thread that it interrupted
+CLOSE_PATIENCE_S = 10.0  # how long closing waits for tasks under way
 counting = threading.RLock()  # reentrant: a finaliser may count while another iterator is counted
 
 
@@ -361,13 +362,19 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
                 run.close()
 
     def _settle(self) -> None:
-        """Closes the run if `close` asked for it, unless a running ``next`` will."""
+        """Closes the run if `close` asked for it, unless a running ``next`` will.
+
+        It waits a limited time for tasks under way, also for those of a run that failed: an error
+        is raised without waiting for them.
+        """
         if not self._busy:  # a busy thread has the lock: do not wait for user code
             with self._lock:
                 if self._closing and not self._busy:
                     self._busy = get_ident()  # a worker that calls `close` must not wait for this
                     try:
                         self._stop()
+                        if self._session is not None:
+                            self._session.finish(monotonic() + CLOSE_PATIENCE_S)
                     finally:
                         self._busy = 0
 

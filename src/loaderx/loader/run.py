@@ -176,7 +176,7 @@ class UnderWay:
         pending = [one for _, one in self.pending]
         self.pending.clear()
         self.left = []
-        cancel_all(self._session, pending)
+        cancel_all(pending)
 
     def interrupt(self) -> bool:
         self.is_closing = True

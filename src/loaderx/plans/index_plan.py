@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Generator
 from time import perf_counter
 from typing import Any, TypeAlias
@@ -11,6 +10,7 @@ import numpy as np
 
 from loaderx.chain.node import Node
 from loaderx.errors import RecordError
+from loaderx.locks import new_lock
 from loaderx.memory import Lend
 from loaderx.reading.context import ReadContext
 from loaderx.reading.error_text import USER_ERRORS, raise_if_signalled
@@ -53,7 +53,7 @@ class IndexPlan:
         self._epoch_steps = node.epoch_steps
         self._current: Stretch = (0, 0, None)
         self._stretches: list[Stretch] = []
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self.order_seconds = 0.0
 
     def __getstate__(self) -> dict[str, object]:
@@ -66,7 +66,7 @@ class IndexPlan:
         return {**self.__dict__, **fresh}
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state, _lock=threading.Lock())
+        self.__dict__.update(state, _lock=new_lock())
         self._gather = self._plain_gather()
 
     def _plain_gather(self) -> Gather | None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-import threading
 from collections.abc import Sequence
 
 import numpy as np
 
 from loaderx.errors import LoaderxError, one_line, warn_user
+from loaderx.locks import new_lock
 from loaderx.memory import Lend
 from loaderx.reading.row_memory import (
     HAS_NO_ROOM,
@@ -42,7 +42,7 @@ class RowStore(ForWorkers):
 
     def __init__(self, count: int, *, may_begin: bool = True) -> None:
         self.count, self.may_begin = count, may_begin
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._memory: RowMemory | None = None
         self._is_complete = False
         self.uniform: RowMemory | None = None  # the memory, when all rows are there, in columns

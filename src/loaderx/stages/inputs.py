@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from loaderx.chain.encoding import array_text, stage_text
 from loaderx.chain.families import ByIndex, ChangesPlaces, InOrder
 from loaderx.chain.numbers import checked_length
 from loaderx.errors import ChainError, LoaderxError, RecordError, StackError, StateError
+from loaderx.locks import new_lock
 from loaderx.memory import Lend, aligned
 from loaderx.reading.addresses import SourceAddresses
 from loaderx.reading.batch_readers import BatchReader
@@ -142,7 +142,7 @@ class ReadSource(RecordOperatorOf[SourceAddresses]):
         super().__init__("source")
         self.source = source
         self.stacked = stacked and source.gathers
-        self.lock = contextlib.nullcontext() if source.thread_safe else threading.Lock()
+        self.lock = contextlib.nullcontext() if source.thread_safe else new_lock()
         self.padding = NO_PADDING
         self.padded: PaddedGather | None = None
         self.pad_values: dict[str, Array] = {}
@@ -152,7 +152,7 @@ class ReadSource(RecordOperatorOf[SourceAddresses]):
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
-        self.lock = contextlib.nullcontext() if self.source.thread_safe else threading.Lock()
+        self.lock = contextlib.nullcontext() if self.source.thread_safe else new_lock()
 
     def locate(self, epochs: Keys, positions: Positions) -> SourceAddresses:
         return SourceAddresses(epochs, positions)

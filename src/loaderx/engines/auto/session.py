@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from loaderx.engines.auto.search import Search
@@ -94,10 +93,10 @@ class AutoSession(Session):
     def made_here(self, count: int) -> None:
         self.search.rested(count)
 
-    def finish(self, cancelled: Sequence[Pending], until: float) -> None:
-        for made in cancelled:
-            if isinstance(made, AutoPending) and made.session and made.pending:
-                made.session.finish([made.pending], until)
+    def finish(self, until: float) -> None:
+        for session in [one() for one in self._all]:
+            if session is not None:
+                session.finish(until)
 
     def begin(self, tasks: int | None) -> None:
         self.search.begin(tasks)

@@ -30,8 +30,8 @@ class Job:
     """A task and its result."""
 
     __slots__ = (
-        "claim", "done", "error", "is_cancelled", "is_done", "owner", "stopping", "task", "thread",
-        "value", "work",
+        "claim", "done", "error", "is_cancelled", "is_done", "owner", "stopping", "task", "value",
+        "work",
     )  # fmt: skip
 
     def __init__(self, work: Work, task: Task, pool: ThreadPool) -> None:
@@ -41,7 +41,6 @@ class Job:
         self.value: Element = None
         self.error: BaseException | None = None
         self.is_done = self.is_cancelled = False
-        self.thread = 0  # the thread that runs it
         self.claim = threading.Lock()  # the thread that acquires it runs the job
         self.done = threading.Lock()
         self.done.acquire()
@@ -54,7 +53,6 @@ class Job:
         """Runs the job in this thread, unless another thread has claimed it."""
         if not self.claim.acquire(blocking=False):
             return
-        self.thread = threading.get_ident()
         work, self.work = self.work, None
         if work is not None and not self.is_unwanted:
             try:
@@ -66,7 +64,3 @@ class Job:
         self.is_done = True
         with contextlib.suppress(RuntimeError):  # `cancel` was faster
             self.done.release()
-
-    def is_under_way(self) -> bool:
-        """True if another thread is running it."""
-        return self.thread not in (0, threading.get_ident()) and not self.is_done

@@ -16,14 +16,12 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Sequence
 from queue import SimpleQueue
 
 from loaderx.engines.auto.decision import FAST_S, LARGE_SHARE
 from loaderx.engines.base import (
     Element,
     Measured,
-    Pending,
     Session,
     Task,
     Work,
@@ -83,10 +81,10 @@ class ThreadsSession(Session):
             return False
         return isinstance(error.__cause__, StopIteration)
 
-    def finish(self, cancelled: Sequence[Pending], until: float) -> None:
-        for pending in cancelled:
-            if isinstance(pending, PendingInThread):
-                pending.finish(until)
+    def finish(self, until: float) -> None:
+        pool = self._pool
+        while pool is not None and pool.runs_cancelled() and time.monotonic() < until:
+            time.sleep(0.001)
 
     def _usable_pool(self) -> _ThreadPool:
         pool = self._pool
@@ -200,13 +198,6 @@ class PendingInThread:
         with contextlib.suppress(RuntimeError):  # it is done
             self._job.done.release()
 
-    def finish(self, until: float) -> None:
-        job = self._job
-        while job.is_under_way():
-            if job.owner != os.getpid() or time.monotonic() > until:
-                return  # it may never end: left to its (daemon) thread
-            time.sleep(0.001)
-
 
 class _ThreadPool:
     """Threads and their queue of jobs."""
@@ -215,7 +206,7 @@ class _ThreadPool:
         self.jobs: SimpleQueue[Job | None] = SimpleQueue()
         self.stopping = Flag()
         self.threads: list[threading.Thread] = []
-        self.idle: set[int] = set()  # threads that wait for a job
+        self.running: dict[int, Job] = {}  # by thread
         self.owner = os.getpid()
         self._has_started = False
         _pools.add(self)
@@ -230,7 +221,7 @@ class _ThreadPool:
             for number in range(workers):
                 thread = threading.Thread(
                     target=_worker_loop,
-                    args=(self.jobs, self.stopping, self.idle, capacity),
+                    args=(self.jobs, self.stopping, self.running, capacity),
                     name=name.format(number),
                     daemon=True,
                 )
@@ -260,8 +251,17 @@ class _ThreadPool:
         """Waits until the threads that have no job have ended."""
         until = time.monotonic() + patience_s
         for thread in self.threads:
-            while thread.is_alive() and thread.ident in self.idle and time.monotonic() < until:
+            while thread.is_alive() and thread.ident not in self.running:
+                if time.monotonic() > until:
+                    return
                 time.sleep(0.0001)
+
+    def runs_cancelled(self) -> bool:
+        """True while a thread other than the caller's runs a cancelled job."""
+        if self.owner != os.getpid():
+            return False
+        caller, running = threading.get_ident(), list(self.running.items())
+        return any(job.is_cancelled and thread != caller for thread, job in running)
 
     def wait(self, patience_s: float) -> None:
         """Waits until the threads have ended; an endless task is left to its (daemon) thread."""
@@ -292,14 +292,12 @@ def _stop_all() -> None:
 
 
 def _worker_loop(
-    jobs: SimpleQueue[Job | None], stopping: Flag, idle: set[int], capacity: int
+    jobs: SimpleQueue[Job | None], stopping: Flag, running: dict[int, Job], capacity: int
 ) -> None:
     lend, thread = Pool(capacity).lend, threading.get_ident()
     _worker.lend, _worker.stopping = lend, stopping
-    idle.add(thread)
     while (job := jobs.get()) is not None:
-        idle.discard(thread)
+        running[thread] = job
         job.run(lend)
-        del job  # a waiting worker must hold no batch and none of the user's objects
-        idle.add(thread)
+        del job, running[thread]  # a waiting worker must hold no batch and no object of the user's
     jobs.put(None)  # for the others

@@ -91,7 +91,7 @@ class UnitSession:
     def cancel(self, pending: Sequence[PendingUnit]) -> None:
         """Cancels units that were submitted here."""
         units = [one.submitted for one in pending if isinstance(one, SubmittedUnit)]
-        cancel_all(self._session, units)
+        cancel_all(units)
 
     def notice(self, measured: Measured) -> None:
         """Receives the measurements of a unit that was delivered."""

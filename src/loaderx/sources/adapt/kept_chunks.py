@@ -18,6 +18,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from loaderx.errors import bytes_setting, warn_user
+from loaderx.locks import new_lock
 from loaderx.sources.base import Indices
 
 CHUNK_BYTES = "LOADERX_CHUNK_BYTES"
@@ -54,7 +55,7 @@ class KeptChunks(Generic[C]):
         self._budget = chunk_budget()
         self._windows = 0  # windows under way
         self._has_warned = False
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._making: dict[int, threading.Lock] = {}  # locked until that chunk is decoded
         self._held = threading.local()  # chunks that this thread is using, whatever the budget
 
@@ -74,12 +75,13 @@ class KeptChunks(Generic[C]):
                     return found
                 others = self._making.get(number)
                 if others is None:
-                    own = self._making[number] = threading.Lock()
+                    own = self._making[number] = new_lock()
                     own.acquire()
             if others is None:
                 return self._make(number, own)
-            with others:  # then look again: decoding may have failed there
-                pass
+            with others, self._lock:  # then look again: decoding may have failed there
+                if self._making.get(number) is others:  # in a fork: the thread does not exist
+                    del self._making[number]
 
     def _make(self, number: int, own: threading.Lock) -> C:
         try:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import os
 import struct
-import threading
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy as np
 
 from loaderx.errors import FileError, warn_user
 from loaderx.frozen import Frozen
+from loaderx.locks import new_lock
 from loaderx.sources.base import ForWorkers, Indices
 from loaderx.sources.files.file_set import FileRanges, FileSet
 from loaderx.sources.files.file_system import LOCAL_FILES, FileSystems
@@ -330,7 +330,7 @@ class CompressedArray(ForWorkers):
         self._size, self._identity = size, identity
         self._systems = systems
         self._array: Array | None = None
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     @property
     def nbytes(self) -> int:
@@ -381,7 +381,7 @@ class CompressedArray(ForWorkers):
         return {**self.__dict__, "_array": None, "_lock": None, "_identity": None}
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state, _lock=threading.Lock())
+        self.__dict__.update(state, _lock=new_lock())
 
 
 def _member_now(file: BinaryIO, name: str) -> zipfile.ZipInfo:

@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
 
 from loaderx.errors import FileError
+from loaderx.locks import new_lock
 from loaderx.sources.base import ForWorkers, Indices
 from loaderx.sources.files.file_system import LOCAL_FILES, FileIdentity, FileSystems
 from loaderx.sources.mapping import Identity, keeps_descriptors, living_maps
@@ -65,7 +66,7 @@ class FileSet(ForWorkers):
         self._parts: dict[int, PartFile] = {}  # mapped while pieces are missing
         self._fetched: set[int] = set()  # files that are known to be on disk, whole
         self._most_bytes: float | None = None  # of mapped downloads; set at the first one
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self.is_remote = any(map(self.files.is_remote, self.paths))
         self._holds = self.is_remote or keeps_descriptors()
         # A file with missing pieces takes three descriptors.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from loaderx.errors import FileError
+from loaderx.locks import new_lock
 from loaderx.sources.columns.data import ColumnData
 from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.formats.arrow.columns import Fill, arrow_data
@@ -62,7 +62,7 @@ class ArrowBlocks:
 
     def _begin(self) -> None:
         self._open: dict[int, _Position] = {}
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def _count(self, number: int, names: list[str]) -> None:
         """Finds the lengths of the batches of a file; one column of each is decoded for that."""

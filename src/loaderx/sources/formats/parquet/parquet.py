@@ -8,13 +8,13 @@ behind URLs, only what is read is fetched (`parquet_pieces`), unless all of them
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from loaderx.errors import FileError
+from loaderx.locks import new_lock
 from loaderx.sources.base import Source
 from loaderx.sources.columns.data import ColumnData, ColumnType, joined, nulls_found
 from loaderx.sources.files.file_set import FileRanges, FileSet
@@ -237,7 +237,7 @@ class _Footers:
 
     def _begin(self) -> None:
         self._kept: dict[int, pq.FileMetaData] = {}
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def of(self, number: int) -> pq.FileMetaData:
         with self._lock:

@@ -7,7 +7,6 @@ many records are in it; mostly one.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator, Sequence
 from typing import Protocol, cast
 
@@ -15,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loaderx.errors import FileError, LoaderxError, MissingPackageError
+from loaderx.locks import new_lock
 from loaderx.sources.base import BadRecordError, Indices, Source
 from loaderx.sources.cache.folder import CacheFolder, IndexedFile
 from loaderx.sources.files.cold import Span
@@ -255,7 +255,7 @@ class LibraryReaders:
 
     def _begin(self) -> None:
         self._readers: dict[int, _LibraryReader] = {}
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def is_needed(self, part: int) -> bool:
         return bool(self._reasons[part])
