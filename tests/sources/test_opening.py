@@ -12,8 +12,8 @@ from file_families import WRITERS
 from loaderx import Dataset, LoaderxError
 from loaderx.errors import ArgumentError, ArgumentTypeError, FileError
 from loaderx.sources.columns.build import fixed_column, run_column
-from loaderx.sources.columns.columns import TextColumn
 from loaderx.sources.columns.elements import ListedArrays
+from loaderx.sources.columns.run_columns import TextColumn
 from loaderx.sources.columns.table import TableSource
 from loaderx.sources.files.npy import NpyWriter
 from loaderx.sources.files.parts import Parts

@@ -7,23 +7,24 @@ from typing import TypeAlias, TypeVar
 
 from loaderx.errors import FileError
 from loaderx.sources.base import BadRecordError
-from loaderx.sources.columns.columns import (
+from loaderx.sources.columns.column import Column, FixedColumn
+from loaderx.sources.columns.data import ITEMS, ColumnData, ColumnType, Which
+from loaderx.sources.columns.derived_columns import (
     BranchColumn,
-    BytesColumn,
-    Column,
     DecodedColumn,
-    FixedColumn,
-    ItemOffsets,
-    ListColumn,
     NestedColumn,
-    Offsets,
     OptionalColumn,
-    RunColumn,
-    TextColumn,
     Valid,
 )
-from loaderx.sources.columns.data import ITEMS, ColumnData, ColumnType, Which
 from loaderx.sources.columns.elements import ArrayOf, PartElements
+from loaderx.sources.columns.run_columns import (
+    BytesColumn,
+    ItemOffsets,
+    ListColumn,
+    Offsets,
+    RunColumn,
+    TextColumn,
+)
 from loaderx.sources.columns.table import ColumnTree
 from loaderx.sources.files.parts import Parts
 from loaderx.sources.images import Pixels, check_decoder, decode_image

@@ -12,13 +12,7 @@ from loaderx.errors import ArgumentError, LoaderxError, one_line
 from loaderx.memory import Layout, Lend
 from loaderx.sources.adapt.arrays import describe_spec, gatherer_of
 from loaderx.sources.base import BadRecordError, FileSource, Gather, Indices, PadsLists
-from loaderx.sources.columns.columns import (
-    Column,
-    ColumnSpans,
-    FixedColumn,
-    records_of,
-    together,
-)
+from loaderx.sources.columns.column import Column, ColumnSpans, FixedColumn, records_of, together
 from loaderx.sources.columns.elements import Needs, PartElements
 from loaderx.sources.columns.padded import PaddedColumns, padded_columns
 from loaderx.sources.files.cold import ColdReads

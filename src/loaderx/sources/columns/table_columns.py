@@ -11,16 +11,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from loaderx.sources.base import Indices
-from loaderx.sources.columns.columns import (
-    BytesColumn,
-    Column,
-    FixedColumn,
-    ListColumn,
-    RunColumn,
-    TextColumn,
-)
+from loaderx.sources.columns.column import Column, FixedColumn
 from loaderx.sources.columns.data import ColumnData, ColumnType
 from loaderx.sources.columns.record_columns import Encoded, branch
+from loaderx.sources.columns.run_columns import BytesColumn, ListColumn, RunColumn, TextColumn
 from loaderx.sources.columns.table import TableSource
 from loaderx.sources.files.parts import Located, Run
 from loaderx.tree import LEAF, Structure

@@ -15,7 +15,7 @@ from loaderx.errors import FileError
 from loaderx.sources.adapt.arrays import ArraySource, LazyArray, read_lazy
 from loaderx.sources.base import Source
 from loaderx.sources.columns.build import fixed_column
-from loaderx.sources.columns.columns import Column
+from loaderx.sources.columns.column import Column
 from loaderx.sources.columns.elements import ListedArrays
 from loaderx.sources.columns.table import ColumnTree, TableSource
 from loaderx.sources.files.arrays import PlacedArray, placed_arrays

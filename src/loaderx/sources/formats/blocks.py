@@ -20,9 +20,10 @@ from loaderx.sources.adapt.kept_chunks import KeptChunks
 from loaderx.sources.base import Indices
 from loaderx.sources.cache.folder import CopyOf, Json
 from loaderx.sources.columns.build import DataArrays, build_column
-from loaderx.sources.columns.columns import Column, Offsets, TextColumn
+from loaderx.sources.columns.column import Column
 from loaderx.sources.columns.data import ColumnData
 from loaderx.sources.columns.elements import PartElements
+from loaderx.sources.columns.run_columns import Offsets, TextColumn
 from loaderx.sources.columns.table import ColumnTree, TableSource
 from loaderx.sources.columns.text import FEW, bulk_values
 from loaderx.sources.files.parts import Located, Parts

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from loaderx.errors import ArgumentError, ArgumentTypeError, FileError, check_bool, warn_user
 from loaderx.sources.base import Indices, Source
-from loaderx.sources.columns.columns import OBJECT, Column
+from loaderx.sources.columns.column import OBJECT, Column
 from loaderx.sources.columns.table import TableSource
 from loaderx.sources.files.parts import Located
 from loaderx.sources.format import (

@@ -15,15 +15,10 @@ from loaderx.errors import FileError
 from loaderx.sources.base import Indices
 from loaderx.sources.cache.folder import Json
 from loaderx.sources.cache.unpack import GZIP, ZSTD, unpack
-from loaderx.sources.columns.columns import (
-    BytesColumn,
-    Column,
-    DecodedColumn,
-    FixedRunColumn,
-    Lists,
-    TextColumn,
-)
+from loaderx.sources.columns.column import Column
+from loaderx.sources.columns.derived_columns import DecodedColumn
 from loaderx.sources.columns.elements import Needs, PartElements, fetched_bytes
+from loaderx.sources.columns.run_columns import BytesColumn, FixedRunColumn, Lists, TextColumn
 from loaderx.sources.columns.table import TableSource
 from loaderx.sources.files.arrays import PlacedArray, placed_arrays
 from loaderx.sources.files.cold import Span

@@ -11,8 +11,8 @@ import numpy as np
 
 from loaderx.errors import FileError
 from loaderx.sources.base import Indices, Source
-from loaderx.sources.columns.columns import ListColumn, Lists
 from loaderx.sources.columns.elements import PartElements
+from loaderx.sources.columns.run_columns import ListColumn, Lists
 from loaderx.sources.columns.table import TableSource
 from loaderx.sources.files.arrays import PlacedArray, PlacedArrays, placed_arrays
 from loaderx.sources.files.cold import Span

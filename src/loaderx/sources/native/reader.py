@@ -11,8 +11,9 @@ import numpy as np
 from loaderx.errors import ArgumentError, FileError
 from loaderx.sources.base import Source
 from loaderx.sources.columns.build import build_column, valid_of
-from loaderx.sources.columns.columns import Column, FilledColumn, OptionalColumn
+from loaderx.sources.columns.column import Column
 from loaderx.sources.columns.data import ColumnType, Which, nulls_found
+from loaderx.sources.columns.derived_columns import FilledColumn, OptionalColumn
 from loaderx.sources.columns.elements import ArrayOf
 from loaderx.sources.columns.npy_columns import FetchedNpyArrays, NpyArrays
 from loaderx.sources.columns.table import ColumnTree, TableSource

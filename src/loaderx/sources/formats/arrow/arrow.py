@@ -14,7 +14,7 @@ import numpy.typing as npt
 from loaderx.errors import FileError
 from loaderx.sources.base import Source
 from loaderx.sources.cache.folder import CacheFolder
-from loaderx.sources.columns.columns import Column
+from loaderx.sources.columns.column import Column
 from loaderx.sources.columns.data import nulls_found
 from loaderx.sources.columns.table import TableSource
 from loaderx.sources.files.file_set import FileSet

@@ -15,7 +15,7 @@ import numpy as np
 
 from loaderx.errors import ArgumentError, FileError, one_line
 from loaderx.sources.columns.build import DataArrays, build_column
-from loaderx.sources.columns.columns import Column
+from loaderx.sources.columns.column import Column
 from loaderx.sources.columns.data import (
     ITEMS,
     ColumnData,

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from loaderx.errors import FileError
 from loaderx.sources.base import BadRecordError, Indices
-from loaderx.sources.columns.columns import Column
+from loaderx.sources.columns.column import Column
 from loaderx.sources.columns.elements import Elements, Needs, Runs
 from loaderx.sources.files.byte_ranges import gather_rows
 from loaderx.sources.files.cold import Span

@@ -18,7 +18,7 @@ import numpy as np
 from loaderx.errors import ArgumentError, ArgumentTypeError
 from loaderx.memory import Layout, Lend
 from loaderx.sources.base import Indices, Source
-from loaderx.sources.columns.columns import OBJECT, Column, records_of
+from loaderx.sources.columns.column import OBJECT, Column, records_of
 from loaderx.sources.columns.data import ColumnType, nulls_found
 from loaderx.sources.columns.table import TableSource
 from loaderx.sources.formats.arrow.addresses import Addresses, node_of

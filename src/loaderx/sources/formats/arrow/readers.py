@@ -11,20 +11,18 @@ import numpy as np
 from loaderx.errors import FileError
 from loaderx.sources.base import BadRecordError, Indices
 from loaderx.sources.columns.build import as_column, pixels_column
-from loaderx.sources.columns.columns import (
+from loaderx.sources.columns.column import Column, FixedColumn
+from loaderx.sources.columns.data import ITEMS, ColumnType
+from loaderx.sources.columns.derived_columns import ColumnOver, NestedColumn
+from loaderx.sources.columns.elements import Elements, new_rows
+from loaderx.sources.columns.run_columns import (
     BytesColumn,
-    Column,
-    ColumnOver,
-    FixedColumn,
     FixedRunColumn,
     ListColumn,
     Lists,
-    NestedColumn,
     Offsets,
     TextColumn,
 )
-from loaderx.sources.columns.data import ITEMS, ColumnType
-from loaderx.sources.columns.elements import Elements, new_rows
 from loaderx.sources.columns.table import ColumnTree
 from loaderx.sources.files.cold import Span
 from loaderx.sources.files.parts import Located, in_places, lie_outside

@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from loaderx.sources.columns.columns import Column, FilledColumn
+from loaderx.sources.columns.column import Column
 from loaderx.sources.columns.data import ITEMS, ColumnType
+from loaderx.sources.columns.derived_columns import FilledColumn
 from loaderx.sources.columns.table import NamedColumns
 from loaderx.sources.formats.arrow.addresses import Node
 from loaderx.sources.formats.arrow.elements import NullBits, RecordBatches, Slots

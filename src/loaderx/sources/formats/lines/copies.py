@@ -21,8 +21,9 @@ from loaderx.frozen import Frozen
 from loaderx.memory import Layout, Lend
 from loaderx.sources.base import Indices
 from loaderx.sources.cache.folder import CacheFolder, CopyOf, Json
-from loaderx.sources.columns.columns import Column, ColumnOver, ColumnSpans, DecodedColumn
+from loaderx.sources.columns.column import Column, ColumnSpans
 from loaderx.sources.columns.data import ColumnData, ColumnType
+from loaderx.sources.columns.derived_columns import ColumnOver, DecodedColumn
 from loaderx.sources.columns.padded import PaddedColumns, padded_columns
 from loaderx.sources.files.arrays import open_npy
 from loaderx.sources.files.cold import ColdReads

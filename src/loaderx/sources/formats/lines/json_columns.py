@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from loaderx.sources.columns.columns import OBJECT
+from loaderx.sources.columns.column import OBJECT
 from loaderx.sources.columns.data import ColumnType
 from loaderx.sources.formats.lines.copies import TEXT, Kept, kept_lists, kept_numbers
 from loaderx.sources.formats.lines.json_parsing import parse_kept

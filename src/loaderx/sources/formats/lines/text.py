@@ -8,7 +8,7 @@ from loaderx.errors import ArgumentError
 from loaderx.memory import Lend
 from loaderx.sources.base import BadRecordError, FileSource, Indices, Source
 from loaderx.sources.cache.folder import Json
-from loaderx.sources.columns.columns import OBJECT
+from loaderx.sources.columns.column import OBJECT
 from loaderx.sources.files.parts import in_places
 from loaderx.sources.format import OpenOptions
 from loaderx.sources.formats.lines.files import LineFiles, LinesOfFile

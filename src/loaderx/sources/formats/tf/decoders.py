@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 from loaderx.sources.base import BadRecordError
-from loaderx.sources.columns.columns import OBJECT
+from loaderx.sources.columns.column import OBJECT
 from loaderx.sources.columns.elements import Runs
 from loaderx.sources.formats.tf.example import (
     BYTES,
