@@ -119,19 +119,31 @@ class Text(Bytes):
             raise BadRecordError(f"{self.name!r} is no text in UTF-8 ({error})") from error
 
 
-class Fixed(Decoder):
-    """Numbers, as many in each record."""
+class _Arrays(Decoder):
+    """The base of decoders whose values are arrays of one shape and dtype."""
 
-    def __init__(self, name: str, kind: int, spec: ArraySpec, fill: object = NO_FILL) -> None:
-        self.name, self.features, self._kind, self._fill = name, (name,), kind, fill
-        self._spec = spec
+    def __init__(self, name: str, spec: ArraySpec) -> None:
+        self.name, self.features, self._spec = name, (name,), spec
         self._shape = tuple(axis for axis in spec.shape if axis is not None)
-        self._count = math.prod(self._shape)
-        self._is_stored = kind == FLOAT and spec.dtype == np.dtype("<f4")
 
     @property
     def spec(self) -> ArraySpec:
         return self._spec
+
+    def values(self, leaves: Leaves) -> Sequence[object]:
+        found = np.empty((len(leaves[self.name]), *self._shape), self._spec.dtype)
+        self.take(leaves, found)
+        return list(found)
+
+
+class Fixed(_Arrays):
+    """Numbers, as many in each record."""
+
+    def __init__(self, name: str, kind: int, spec: ArraySpec, fill: object = NO_FILL) -> None:
+        super().__init__(name, spec)
+        self._kind, self._fill = kind, fill
+        self._count = math.prod(self._shape)
+        self._is_stored = kind == FLOAT and spec.dtype == np.dtype("<f4")
 
     def take(self, leaves: Leaves, out: Array) -> None:
         leaf = leaves[self.name]
@@ -144,12 +156,6 @@ class Fixed(Decoder):
             numbers, counts = integers(leaf)
             self._check(counts)
             out[...] = numbers.reshape(out.shape)
-
-    def values(self, leaves: Leaves) -> Sequence[object]:
-        leaf = leaves[self.name]
-        found = np.empty((len(leaf), *self._shape), self._spec.dtype)
-        self.take(leaves, found)
-        return list(found)
 
     def _fill_floats(self, leaf: Leaf, out: Array) -> None:
         self._check(leaf.sizes / 4)
@@ -249,17 +255,12 @@ class FixedBytes(Decoder):
         return [one.reshape(self._shape) for one in found]
 
 
-class Raw(Decoder):
+class Raw(_Arrays):
     """Arrays that were stored as the bytes of their elements."""
 
     def __init__(self, name: str, spec: ArraySpec) -> None:
-        self.name, self.features, self._spec = name, (name,), spec
-        self._shape = tuple(axis for axis in spec.shape if axis is not None)
+        super().__init__(name, spec)
         self._nbytes = math.prod(self._shape) * spec.dtype.itemsize
-
-    @property
-    def spec(self) -> ArraySpec:
-        return self._spec
 
     def take(self, leaves: Leaves, out: Array) -> None:
         leaf = leaves[self.name]
@@ -273,8 +274,3 @@ class Raw(Decoder):
             rows(leaf, out)
         else:
             out[...] = self.values(leaves)
-
-    def values(self, leaves: Leaves) -> Sequence[object]:
-        found = np.empty((len(leaves[self.name]), *self._shape), self._spec.dtype)
-        self.take(leaves, found)
-        return list(found)
