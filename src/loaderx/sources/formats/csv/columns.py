@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -201,7 +201,7 @@ def _column_type(dtype: DType) -> ColumnType:
 
 def parsed_columns(
     columns: Sequence[CsvColumn], cells: pa.RecordBatch, encoding: str
-) -> list[tuple[ColumnData, Wrong]]:
+) -> Iterator[tuple[ColumnData, Wrong]]:
     """`CsvColumn.data` of each column.
 
     Columns of numbers of the same type are parsed together where they are short: a call of pyarrow
@@ -214,10 +214,8 @@ def parsed_columns(
             parsed = columns[same[0]].parsed_together([arrays[place] for place in same], encoding)
             if parsed is not None:
                 found.update(zip(same, parsed, strict=True))
-    return [
-        (found[place], {}) if place in found else column.data(arrays[place], encoding)
-        for place, column in enumerate(columns)
-    ]
+    for place, column in enumerate(columns):
+        yield (found[place], {}) if place in found else column.data(arrays[place], encoding)
 
 
 def _alike(columns: Sequence[CsvColumn]) -> Iterable[list[int]]:

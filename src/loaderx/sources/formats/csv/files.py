@@ -149,16 +149,18 @@ class CsvFiles:
         return sample
 
     def _add_to(self, sample: _Sample, file: int, first: int, rows: Rows) -> None:
-        columns = [
-            decoded(column, self._dialect.encoding)
-            for column in rows.cells.slice(0, SAMPLE).columns
-        ]
+        columns: list[list[str]] = []
+        undecoded: set[int] = set()
+        for column in rows.cells.slice(0, SAMPLE).columns:
+            texts, errors = decoded(column, self._dialect.encoding)
+            columns.append(texts)
+            undecoded.update(errors)
         numbers = first + np.flatnonzero(rows.came)[:SAMPLE]
         is_kept = np.ones(len(numbers), np.bool_)
-        is_kept[list({number for _, errors in columns for number in errors})] = False
+        is_kept[list(undecoded)] = False
         is_kept &= np.cumsum(is_kept) <= SAMPLE - len(sample.records)
         sample.records.extend((file, number) for number in numbers[is_kept].tolist())
-        for cells, (texts, _) in zip(sample.columns, columns, strict=True):
+        for cells, texts in zip(sample.columns, columns, strict=True):
             cells.extend(itertools.compress(texts, is_kept))
 
     # The rows ---------------------------------------------------------------------------------
