@@ -40,7 +40,7 @@ class OnePart:
 class Column:
     """One leaf of all records, or of all items of lists."""
 
-    is_large = False  # are values made of much less, as pixels are of files?
+    is_large = False  # True if values are much larger than what is read, as pixels of image files
     parts: Locator = OnePart()
     """Where records lie; all columns of a table have the same."""
 
@@ -60,39 +60,39 @@ class Column:
 
     @property
     def items(self) -> ArraySpec | None:
-        """Shape and dtype of an element of lists of numbers, if the values are such."""
+        """Shape and dtype of an element, if the values are lists of numbers."""
         return None
 
     def runs(self, at: Located) -> Iterator[Runs]:
-        """Where these values lie; only of those that are runs of elements."""
+        """Where these values lie; only for columns whose values are runs of elements."""
         raise NotImplementedError
 
     def spans(self, at: Located) -> Iterator[Span]:
-        """What is read for these values, in the order in which it is read."""
+        """The bytes that are read for these values, in the order in which they are read."""
         return iter(())
 
     def needs(self, at: Located) -> Iterator[Needs]:
-        """What must be fetched for these values, in rounds: one must be here before the next."""
+        """The ranges to fetch for these values, in rounds: each needs the one before."""
         return iter(())
 
     @property
     def is_fetched(self) -> bool:
-        """Are values fetched as they are read?"""
+        """True if values are fetched as they are read."""
         return False
 
     def count(self, part: int) -> int:
-        """How many values a part has."""
+        """The number of values in a part."""
         raise NotImplementedError
 
 
 def together(rounds: Sequence[Iterator[Needs]]) -> Iterator[Needs]:
-    """The rounds of several: the first ones of all, then the second ones, and so on."""
+    """The rounds of several columns: the first rounds of all, then the second ones, and so on."""
     for each in zip_longest(*rounds, fillvalue=()):
         yield [need for needs in each for need in needs]
 
 
 class ColumnSpans:
-    """What is read for records of several columns of a table; a `FindSpans`."""
+    """The bytes that are read for records of several columns of a table; a `FindSpans`."""
 
     def __init__(self, columns: Sequence[Column]) -> None:
         self._columns = columns

@@ -18,7 +18,7 @@ from loaderx.tree import Array, ArraySpec, Structure
 
 
 class ColumnOver(Column):
-    """The base of columns over another one, from which all that is not said here follows."""
+    """The base of columns over another one, whose answers are the default."""
 
     def __init__(self, column: Column) -> None:
         self._column, self.parts = column, column.parts
@@ -42,7 +42,7 @@ class ColumnOver(Column):
 
 
 class DecodedColumn(ColumnOver):
-    """Values of another column, each put through a function: images, say."""
+    """Values of another column, each put through a function, such as an image decoder."""
 
     def __init__(self, column: Column, decode: Callable[[object], object]) -> None:
         super().__init__(column)
@@ -53,17 +53,17 @@ class DecodedColumn(ColumnOver):
 
 
 class Missing(Protocol):
-    """Says which values are not there."""
+    """Says which values are missing."""
 
     def missing(self, at: Located) -> npt.NDArray[np.bool_] | None:
-        """Which of these are not there; None if all are, as far as that is told at once."""
+        """Which of these values are missing; None if it is known at once that none is."""
         ...
 
     def needs(self, at: Located) -> Needs: ...
 
 
 class Valid:
-    """A bool for each value: is it there?  A `Missing`."""
+    """A `Missing` over a bool for each value, True where it is present."""
 
     def __init__(self, elements: Elements) -> None:
         self._elements = elements
@@ -78,7 +78,7 @@ class Valid:
 
 
 class FilledColumn(ColumnOver):
-    """Another column, with a value in place of those that are not there."""
+    """Another column, with a given value in place of missing ones."""
 
     def __init__(self, column: Column, missing: Missing, value: object) -> None:
         super().__init__(column)
@@ -93,7 +93,7 @@ class FilledColumn(ColumnOver):
         if missing is None or not missing.any():
             self._column.take(at, out)
             return
-        there = np.flatnonzero(~missing)  # a list that is not there may have no items to take
+        there = np.flatnonzero(~missing)  # a missing list may have no items to take
         found = np.empty((len(there), *out.shape[1:]), out.dtype)
         self._column.take(at.pick(there), found)
         out[there] = found
@@ -119,7 +119,7 @@ class FilledColumn(ColumnOver):
 
 
 class OptionalColumn(FilledColumn):
-    """Another column, with None in place of values that are not there."""
+    """Another column, with None in place of missing values."""
 
     def __init__(self, column: Column, missing: Missing) -> None:
         super().__init__(column, missing, None)
@@ -166,7 +166,7 @@ class NestedColumn(ColumnOver):
         self.parts, self._lists = parts, lists
 
     def _find(self, at: Located) -> tuple[Located, Indices]:
-        """All items of these lists, and how many each list has."""
+        """All items of these lists, and the length of each list."""
         starts, stops = self._lists.find(at)
         return items_at(at.moved(starts), stops - starts), stops - starts
 

@@ -36,23 +36,23 @@ class Lists:
         raise NotImplementedError
 
     def spans(self, at: Located) -> Iterator[Span]:
-        """What is read to find them."""
+        """The bytes that are read to find them."""
         return iter(())
 
     def needs(self, at: Located) -> Iterator[Needs]:
-        """What must be fetched to find them, in rounds."""
+        """The ranges to fetch to find them, in rounds."""
         return iter(())
 
     def of_run(self, run: Run) -> Array | None:
-        """The offsets of records that follow each other, and the one behind them, if there are."""
+        """The offsets of consecutive records, and the one behind them; None if there are none."""
         return None
 
     def whole(self, at: Located) -> Array | None:
-        """All offsets of the part in which these records lie, if that is one array."""
+        """All offsets of the part with these records; None if that is not one array."""
         return None
 
     def count(self, part: int) -> int:
-        """How many lists a part has."""
+        """The number of lists in a part."""
         raise NotImplementedError
 
 
@@ -92,7 +92,7 @@ class ItemOffsets(Offsets):
         starts, stops = super().find(at)
         for part, places in at.groups():
             have = self._items.count(part)
-            if lie_outside(starts[places], stops[places], have):  # before so many are asked for
+            if lie_outside(starts[places], stops[places], have):  # before that many are read
                 last = int(stops[places].max()) - 1
                 raise BadRecordError(f"the offsets of a column are damaged: item {last} of {have}.")
         return starts, stops
@@ -136,7 +136,7 @@ class RunColumn(Column):
 
 
 class ListColumn(RunColumn):
-    """Lists of numbers, of various lengths; read-only views, where that can be."""
+    """Lists of numbers, of various lengths; read-only views where possible."""
 
     def __init__(
         self, parts: Locator, lists: Lists, elements: Elements, shape: tuple[int, ...] = ()
@@ -211,9 +211,9 @@ class BytesColumn(RunColumn):
         return super().values(at) if found is None else found
 
     def _in_order(self, runs: Sequence[Run]) -> list[object] | None:
-        """Values that follow each other: pyarrow takes half the time of one call for each.
+        """Consecutive values: one call of pyarrow takes half the time of a call for each.
 
-        None where that cannot be, or where something is damaged.
+        None where they are not stored as such, or where something is damaged.
         """
         if not is_imported() or self.is_fetched:
             return None

@@ -1,4 +1,4 @@
-"""Records of a table that follow each other, as columns: no record is made for it.
+"""Consecutive records of a table as columns, without making the records.
 
 The columns are views of the table's own data, where that is in one piece: of a mapped file, or of a
 block that was decoded.
@@ -21,9 +21,9 @@ from loaderx.tree import LEAF, Structure
 
 
 def table_columns(source: TableSource, indices: Indices) -> list[Encoded] | None:
-    """The records at ``indices``, a piece for each part of the table that has some of them.
+    """The records at ``indices``, one piece for each part of the table that has some of them.
 
-    None if they do not follow each other, or must be looked at one by one.
+    None if they are not consecutive, or must be looked at one by one.
     """
     columns, structure = source.columns
     plain = [column for column in columns if isinstance(column, (FixedColumn, RunColumn))]
@@ -48,7 +48,7 @@ def _is_plain(column: Column) -> bool:
 
 
 def _is_tree(structure: Structure) -> bool:
-    """Is it made of dicts and tuples?"""
+    """True if it is made of dicts and tuples."""
     if structure is LEAF:
         return True
     is_branch = structure.kind in ("dict", "tuple") and bool(structure.children)
@@ -64,7 +64,7 @@ def _tree(structure: Structure, columns: Iterator[Encoded], count: int) -> Encod
 
 
 def _encoded(column: FixedColumn | RunColumn, run: Run) -> Encoded | None:
-    """None if values do not lie one after the other."""
+    """The values of a run as a column; None if they do not lie one after the other."""
     if isinstance(column, FixedColumn):
         rows = column.elements.part(run.part, run.start, run.stop)
         if rows is None:
