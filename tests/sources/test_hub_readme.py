@@ -158,7 +158,7 @@ def test_all_of_yaml_is_understood(folder, text):
 )
 def test_what_is_no_yaml_is_refused(folder, told, line):
     with pytest.raises(
-        FileError, match=rf"README\.md: .* is no YAML{line}.* name the files of a split yourself"
+        FileError, match=rf"README\.md: .* is not YAML{line}.* name the files of a split yourself"
     ):
         found(folder, f"---\nconfigs:\n{told}\n---\n")
 

@@ -159,7 +159,7 @@ def test_unknown_files_say_what_was_looked_for(tmp_path):
         ("loaderx", r"is no folder of the format 'loaderx': it has no loaderx\.json"),
         ("zarr", r"is no folder of the format 'zarr': it has no \.zarray or"),
         ("mds", r"there is no file .*index\.json"),
-        ("tfds", r"has no dataset_info\.json and features\.json: it is no folder of TFDS"),
+        ("tfds", r"has no dataset_info\.json and features\.json: it is not a folder of TFDS"),
         ("images", r"has no images: files that end with"),
     ],
 )

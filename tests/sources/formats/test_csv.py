@@ -367,7 +367,7 @@ def test_shards_without_a_column(tmp_path):
         ({"delimiter": "\n"}, ArgumentError, "`delimiter` must be one ASCII character"),
         ({"quote": "''"}, ArgumentError, "`quote` must be one ASCII character"),
         ({"quote": ","}, ArgumentError, "`delimiter` and `quote` are both ','"),
-        ({"encoding": "utf-16"}, ArgumentError, "`encoding` must have ASCII in it"),
+        ({"encoding": "utf-16"}, ArgumentError, "`encoding` must contain ASCII"),
         ({"encoding": "klingon"}, ArgumentError, "'klingon', which Python does not know"),
         ({"columns": "a"}, ArgumentTypeError, "`columns` must be a list of names"),
         ({"columns": ["z"]}, ArgumentError, "`columns` names 'z', and .* has 'a', 'b'"),

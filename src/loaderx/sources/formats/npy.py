@@ -19,7 +19,7 @@ from loaderx.sources.formats.array_files import source_of_arrays
 from loaderx.sources.remote.urls import file_name
 from loaderx.tree import ArraySpec
 
-LARGE = 8 << 20  # bytes of an array of which rows are fetched; smaller ones come whole
+LARGE = 8 << 20  # bytes: rows of larger arrays are fetched one by one, smaller arrays whole
 _HEAD = 512
 
 
@@ -45,7 +45,7 @@ def open_files(files: list[str], options: OpenOptions) -> Source:
 
 
 def _fetched(path: str, options: OpenOptions) -> Source | None:
-    """A large array behind a URL, whose rows are fetched as they are read; None: it is not one."""
+    """A large array behind a URL, whose rows are fetched as they are read; None for others."""
     systems = options.cache.files
     if not systems.is_remote(path) or systems.of(path).is_folder(path):
         return None

@@ -117,7 +117,7 @@ def _told(header: str, path: str) -> Yaml:
                 raise _refused(path, f"has more than {_DEEPEST} lists in each other")
         whole = yaml.load(header, loader)
     except yaml.YAMLError as error:
-        raise _refused(path, f"is no YAML{_place(error, header)}") from error
+        raise _refused(path, f"is not YAML{_place(error, header)}") from error
     return whole.get("configs", []) if isinstance(whole, dict) else []
 
 

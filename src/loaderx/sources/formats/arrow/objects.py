@@ -1,8 +1,8 @@
 """Datasets of Hugging Face's `datasets` as objects, read from their Arrow tables by address.
 
-`recognised` gives what indexing the object gives, the same values of the same types, only faster:
+`recognised` returns the values that indexing the object returns, of the same types, but faster:
 Python numbers, text, bytes, lists and dicts.  A dataset with a format, a transform, images or
-times, is left to its own code.
+times is left to its own code.
 
 `HuggingFace` gives the records that `Dataset.open` makes of the same dataset on disk: arrays in
 their own dtypes, which is faster still for lists of numbers, and images decoded.
@@ -54,7 +54,7 @@ class _ArrowTable(Protocol):
 
 
 class HubDataset(Protocol):
-    """What is used of a `datasets.Dataset`."""
+    """The part of a `datasets.Dataset` that is used."""
 
     @property
     def data(self) -> _ArrowTable: ...
@@ -71,7 +71,7 @@ class HubDataset(Protocol):
 
 
 class NotReadableError(Exception):
-    """The table has something that is not read by address."""
+    """Raised if the table has something that is not read by address."""
 
 
 class TableInMemory:
@@ -93,7 +93,7 @@ class TableInMemory:
         self.rows = np.array([len(batch) for batch in batches], np.int64)
 
     def data(self, number: int, /) -> Array:
-        """All of this process's memory, as far as the table goes; only its buffers are read."""
+        """The memory of this process up to the table's end; only the table's buffers are read."""
         import pyarrow as pa
 
         return np.frombuffer(pa.foreign_buffer(_PAGE, self._size, self._table), np.uint8)
@@ -110,7 +110,7 @@ def _batches_of(dataset: HubDataset, table: TableInMemory) -> RecordBatches:
 
     chosen = dataset._indices.table
     (name,) = chosen.schema.names
-    indices = TableInMemory(chosen.cast(pa.schema([(name, pa.uint64())])))  # as they nearly all are
+    indices = TableInMemory(chosen.cast(pa.schema([(name, pa.uint64())])))  # the usual type
     return table.batches(index_column(indices.batches(), indices.nodes[name], indices.slots[name]))
 
 
@@ -118,7 +118,7 @@ def _batches_of(dataset: HubDataset, table: TableInMemory) -> RecordBatches:
 
 
 def recognised(obj: object) -> Source | None:
-    """A source of the very records that indexing gives; None if it is better left to that."""
+    """A source of the records that indexing returns; None if they are better read by indexing."""
     kind = type(obj)  # a subclass may read in its own way
     if (kind.__module__, kind.__name__) != ("datasets.arrow_dataset", "Dataset"):
         return None
@@ -131,7 +131,7 @@ def recognised(obj: object) -> Source | None:
 class PlainTable(TableSource):
     """The records of a `datasets.Dataset` without a format."""
 
-    is_mapped = False  # not by us
+    is_mapped = False  # not by loaderx
     reads_behind = False  # the array is all of this process's memory
 
     def __init__(self, dataset: HubDataset) -> None:
@@ -194,7 +194,7 @@ class _PlainColumn(ColumnOver):
 
 def _plain_leaves(table: TableInMemory, name: str) -> list[Leaf]:
     arrow = table.schema.field(name).type
-    if "fixed_size_binary" in str(stored_type(arrow)):  # bytes for them, arrays for us
+    if "fixed_size_binary" in str(stored_type(arrow)):  # bytes in `datasets`, arrays in loaderx
         raise NotReadableError
     kind = column_type(arrow, None, name)
     if _has_times(kind):
@@ -214,7 +214,7 @@ def _json(features: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def _is_plain(feature: object) -> bool:
-    """Does indexing give what Arrow makes of it, as it is?"""
+    """True if indexing returns Arrow's own Python values."""
     if isinstance(feature, list):
         return all(map(_is_plain, feature))
     if not isinstance(feature, Mapping):
@@ -242,7 +242,7 @@ def _as_stacked(batches: RecordBatches, leaf: Leaf, column: Column) -> Column:
 
 
 def _narrow(wide: Array, out: Array) -> None:
-    """Numbers that do not fit are left to `records`: stacking these says which one it was."""
+    """Numbers that do not fit are left to `records`: stacking these names the number."""
     with np.errstate(over="ignore", invalid="ignore"):
         out[:] = wide.astype(out.dtype)
     if wide.dtype.kind == "f":
@@ -262,7 +262,7 @@ class HuggingFace(TableSource):
     >>> Dataset.from_source(HuggingFace(dataset, columns=["tokens"]))  # doctest: +SKIP
     """
 
-    is_mapped = False  # not by us
+    is_mapped = False  # not by loaderx
     reads_behind = False  # the array is all of this process's memory
 
     def __init__(

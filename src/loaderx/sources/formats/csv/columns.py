@@ -1,7 +1,7 @@
 """Columns of CSV files: their types, found from the first rows, and cells as arrays.
 
 Numbers are parsed by pyarrow.  Where it refuses one, the cells are parsed one by one, with the same
-results, which also tells what is wrong with which of them.
+results, which also finds the cells that are wrong.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Cells: TypeAlias = Sequence[str]
 Wrong: TypeAlias = "dict[int, str]"
-"""What is wrong with cells, by their number."""
+"""Errors of cells, by the number of the cell."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _FLOAT = re.compile(
@@ -61,7 +61,7 @@ class CsvColumn:
             raise ArgumentError(f"`fill` for the column {name!r}: {error}.") from error
 
     def data(self, cells: pa.BinaryArray, encoding: str) -> tuple[ColumnData, Wrong]:
-        """The values of cells, and what is wrong with some of them, which have any value."""
+        """The values of cells, and the errors of wrong cells, whose values are arbitrary."""
         texts, wrong = self._decoded(cells, encoding)
         if self.dtype == _TEXT:
             return arrow_data(self._filled_texts(texts), self.kind, self.name, {}), wrong
@@ -90,7 +90,7 @@ class CsvColumn:
             try:
                 return cells.cast(pa.string()), {}
             except pa.ArrowInvalid:
-                pass  # one of them is no UTF-8
+                pass  # one of them is not UTF-8
         texts, errors = decoded(cells, encoding)
         wrong = {
             number: f"column {self.name!r}: {not_decoded(error, encoding)}"
@@ -104,7 +104,7 @@ class CsvColumn:
         return texts if self.fill is None else pc.if_else(pc.equal(texts, ""), self.fill, texts)
 
     def _parsed(self, texts: pa.StringArray) -> Array | None:
-        """All at once; None if one of them is no number for pyarrow, or is one for it alone."""
+        """All at once; None if one of them is not a number for pyarrow, or for pyarrow alone."""
         if len(texts) < FEW:
             return None
         import pyarrow as pa
@@ -133,7 +133,7 @@ class CsvColumn:
             return None
 
     def parsed_one_by_one(self, cells: Cells) -> tuple[Array, Wrong]:
-        """The numbers of cells, and what is wrong with some of them, which are 0."""
+        """The numbers of cells, and the errors of wrong cells, which become 0."""
         try:
             return array_of(list(map(self._value, cells)), self.dtype), {}
         except ValueError:
@@ -154,7 +154,7 @@ class CsvColumn:
             raise ValueError(f"column {self.name!r}: {error}. {self._advice()}") from error
 
     def first_missing(self, cells: Cells) -> int | None:
-        """The first of these cells that has no value, where none is given for such cells."""
+        """The first of these cells that is missing and has no `fill`; None if there is none."""
         if self.dtype == _TEXT or self.fill is not None:
             return None
         nulls = self._nulls
@@ -167,7 +167,7 @@ class CsvColumn:
         return _NULLS_OF_FLOATS if self.dtype.kind == "f" else _NULLS
 
     def missing(self, cell: str) -> str:
-        """What to say about a cell without a value."""
+        """The message for a cell without a value."""
         what = "an empty cell" if not cell.strip() else shown(cell)
         return (
             f"column {self.name!r}: {what} is a missing value. Give one to put in its place, "
@@ -253,7 +253,7 @@ def decoded(
 
 
 def not_decoded(error: UnicodeDecodeError, encoding: str) -> str:
-    """What is wrong with text of another encoding."""
+    """The message for text of another encoding."""
     if encoding != "utf-8":
         return f"it is not {encoding} ({error.reason})"
     return (
@@ -274,8 +274,8 @@ def dtype_of(cells: Cells) -> DType:
     if not present:
         return _TEXT
     if all(map(_INTEGER.fullmatch, present)):
-        # Beyond 64 bits they are no numbers to calculate with, and a float would lose digits.
-        # Python refuses to parse thousands of digits, whatever they are.
+        # Beyond 64 bits they are not for calculation, and a float would lose digits.
+        # Python refuses to parse thousands of digits.
         longest = max(map(len, present))
         is_narrow = longest <= _FEW_DIGITS or (
             longest <= _MOST_DIGITS and all(-(2**63) <= int(text) < 2**63 for text in present)

@@ -34,7 +34,7 @@ SAMPLE = 1000
 _BAD_SHARE, _FEW_BAD = (
     8,
     1000,
-)  # more bad rows than this number, and than one in so many, are refused
+)  # bad rows beyond this number, and beyond one in eight, are refused
 
 
 class CsvOptions(Frozen):
@@ -70,7 +70,7 @@ class _Reading(NamedTuple):
 
 
 class CsvFiles:
-    """Files with the same columns.  Rows that are wrong are `bad`, and blanks among the others."""
+    """Files with the same columns.  Wrong rows are in `bad`, and are blanks among the others."""
 
     def __init__(self, files: FileSet, options: CsvOptions) -> None:
         import_pyarrow("a CSV file")
@@ -87,7 +87,7 @@ class CsvFiles:
         self.kinds = {column.name: column.kind for column in self._columns}
         self.classes: dict[str, tuple[str, ...]] = {}
         self.nbytes = sum(files.sizes)
-        self.counts: list[int] = []  # records of each file, and the bad ones among all: these are
+        self.counts: list[int] = []  # records of each file, and the bad ones among all: both are
         self.bad: dict[int, BadRow] = {}  # known once all rows were read
 
     def _names_of_files(self, options: CsvOptions) -> list[list[str]]:
@@ -124,7 +124,7 @@ class CsvFiles:
             dtype = options.types.get(name) or dtype_of(cells)
             column = CsvColumn(name, dtype, options.fill.get(name))
             missing = column.first_missing(cells)
-            if missing is not None:  # said now, rather than at the first batch
+            if missing is not None:  # an error now, rather than at the first batch
                 file, record = sample.records[missing]
                 where = next(self._where(file, [record]))
                 raise FileError(f"{where}: {column.missing(cells[missing])}.")
@@ -220,7 +220,7 @@ class CsvFiles:
             first, *_ = self._bad_rows(file, dict(itertools.islice(wrong.items(), 1)))
             raise FileError(
                 f"{first.where}: {first.reason}. So are {len(wrong) - 1} others of the first "
-                f"{count} records, which are too many to be read without."
+                f"{count} records, which is too many to leave out."
             )
         before = sum(self.counts)
         places = [before + number for number in wrong]

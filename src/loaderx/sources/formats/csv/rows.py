@@ -1,8 +1,8 @@
-"""The rows of CSV files: their cells by pyarrow, and by Python's `csv` the first row and lines.
+"""The rows of CSV files: pyarrow reads their cells, Python's `csv` the first row and line numbers.
 
 pyarrow reads some megabytes of rows at a time and gives the cells of each column as bytes.  A row
 with another number of cells than the first one is left out, and its number is kept; rows are
-numbered from 0, and lines without a character do not count.  A quote that is never closed would
+numbered from 0, without empty lines.  A quote that is never closed would
 make one cell of the rest of the file: so a row of our own follows the last one, and must come back.
 """
 
@@ -56,7 +56,7 @@ class _Bytes(io.RawIOBase):
     def __init__(self, *pieces: Array | bytes) -> None:
         self._pieces = [memoryview(piece) for piece in pieces if len(piece)]  # type: ignore[arg-type]
         self.is_ascii = True
-        """Whether all bytes that were read so far are ASCII."""
+        """True if all bytes that were read so far are ASCII."""
 
     def readable(self) -> bool:
         return True
@@ -98,16 +98,15 @@ class RowReader:
         yield Rows(held.cells.slice(0, len(held.cells) - 1), held.came[:-1])
 
     def _is_mark(self, cells: pa.RecordBatch) -> bool:
-        """Whether the last row is the one behind the rows of the file.
+        """True if the last row is the one behind the rows of the file.
 
-        A quote that is not closed leaves the first cell of its row as it is, or takes all to the
-        end into it.
+        Behind a quote that is not closed, all to the end of the file is one cell, in another row.
         """
         edges = (0, len(self._names) - 1)
         return all(cells.column(place)[-1].as_py() == _MARK for place in edges)
 
     def _came(self, first: int, count: int) -> Array:
-        """Which rows came, from this one to the last of the next ``count`` that did."""
+        """A bool for each row from this one on: True for ``count`` rows, False for misfits."""
         misfits = np.array(sorted(one - first for one in self.misfits if one >= first), np.int64)
         before = misfits - np.arange(len(misfits))  # rows that came before each of them
         misfits = misfits[: np.searchsorted(before, count - 1, "right")] if count else misfits[:0]
@@ -135,8 +134,8 @@ class RowReader:
 
         quote = self._dialect.quote
         names = [str(place) for place in range(self._width)]
-        # pyarrow makes text of rows that do not fit, and they may be no UTF-8: as Latin-1 all are.
-        # Without threads: a process that ends while a pool of Arrow's is at work may be aborted.
+        # pyarrow makes text of rows that do not fit, which may not be UTF-8; all bytes are Latin-1.
+        # Without threads: a process that ends while Arrow's threads are at work may be aborted.
         return pa_csv.open_csv(
             io.BufferedReader(data),
             pa_csv.ReadOptions(
@@ -220,7 +219,7 @@ def row_lines(
 
 
 def _python_rows(data: Array, dialect: Dialect) -> Reader:
-    # Whatever the bytes mean, as Latin-1 they are all characters.
+    # In Latin-1, all bytes are characters.
     text = io.TextIOWrapper(io.BufferedReader(_Bytes(data)), "latin-1", newline="")
     delimiter, quote = dialect.delimiter, dialect.quote
     if quote is None:

@@ -1,7 +1,7 @@
-"""How the features of records become the leaves that users see.
+"""Decoders of the features of records into the leaves that users see.
 
-A decoder needs one feature or several, of some records, and gives the values of all of them at
-once: into an array where they have one shape (`spec`), or as a list.
+A decoder needs one feature or several, of some records, and makes the values of all of them at
+once: in an array where they have one shape (`spec`), or as a list.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Leaves: TypeAlias = Mapping[str, Leaf]
 
 
 class NO_FILL:  # noqa: N801 (it stands for a value, and is a class so that pickles keep it)
-    """In place of a value to fill in: there is none."""
+    """Stands for the absence of a value to fill in."""
 
 
 class Decoder:
@@ -50,7 +50,7 @@ class Decoder:
 
     @property
     def items(self) -> ArraySpec | None:
-        """Shape and dtype of an element of lists of numbers, if the values are such."""
+        """Shape and dtype of an element, if the values are lists of numbers."""
         return None
 
     def runs(self, leaves: Leaves) -> Iterator[Runs]:
@@ -68,13 +68,13 @@ class Decoder:
 
 
 def check_not_damaged(leaf: Leaf) -> None:
-    """Raises if one of the records is no Example."""
+    """Raises if one of the records is not an Example."""
     if (leaf.sizes == DAMAGED).any():
-        raise BadRecordError("it is no tf.Example")
+        raise BadRecordError("it is not a tf.Example")
 
 
 class Bytes(Decoder):
-    """One run of bytes a record."""
+    """One run of bytes for each record."""
 
     def __init__(self, name: str, fill: object = NO_FILL) -> None:
         self.name, self.features, self._fill = name, (name,), fill
@@ -105,7 +105,7 @@ class Bytes(Decoder):
         return self.value(found[0])
 
     def value(self, data: bytes) -> object:
-        """What the bytes of a record stand for."""
+        """The value of the bytes of a record."""
         return data
 
 
@@ -116,7 +116,7 @@ class Text(Bytes):
         try:
             return str(data, "utf-8")
         except UnicodeDecodeError as error:
-            raise BadRecordError(f"{self.name!r} is no text in UTF-8 ({error})") from error
+            raise BadRecordError(f"{self.name!r} is not text in UTF-8 ({error})") from error
 
 
 class _Arrays(Decoder):
@@ -137,7 +137,7 @@ class _Arrays(Decoder):
 
 
 class Fixed(_Arrays):
-    """Numbers, as many in each record."""
+    """Numbers, the same count in each record."""
 
     def __init__(self, name: str, kind: int, spec: ArraySpec, fill: object = NO_FILL) -> None:
         super().__init__(name, spec)
@@ -234,7 +234,7 @@ def shaped(name: str, values: Array, shape: tuple[int | None, ...]) -> Array:
 
 
 class FixedBytes(Decoder):
-    """Runs of bytes, as many in each record."""
+    """Runs of bytes, the same count in each record."""
 
     def __init__(self, name: str, shape: tuple[int, ...]) -> None:
         self.name, self.features, self._shape = name, (name,), shape

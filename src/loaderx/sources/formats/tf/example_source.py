@@ -29,7 +29,7 @@ class ExampleReader(RecordFiles):
 
     @abstractmethod
     def spans(self, indices: Indices, names: Sequence[str]) -> Iterator[Span]:
-        """What is read for them."""
+        """The bytes that are read for them."""
 
 
 class ExampleSource(PadsLists, ColumnarSource):

@@ -24,7 +24,7 @@ class PayloadReader(RecordFiles):
 
     @abstractmethod
     def spans(self, indices: Indices) -> Iterator[Span]:
-        """What is read for them."""
+        """The bytes that are read for them."""
 
 
 class PayloadSource(FileSource):
