@@ -118,7 +118,7 @@ class TarWalk:
             self._window = self._read_at(at, max(count, _WINDOW))
             self._window_at, start = at, 0
             if len(self._window) < count:
-                what = "is cut off" if at else "is cut off, or it is no tar file"
+                what = "is cut off" if at else "is cut off, or it is not a tar file"
                 raise FileError(f"{self._path} {what}: it ends within a header, at byte {at}.")
         return self._window[start : start + count]
 
