@@ -10,8 +10,8 @@ import pytest
 from loaderx import DataLoader, Dataset
 from loaderx.sources.base import BadRecordError
 from loaderx.sources.columns.build import run_column
-from loaderx.sources.columns.columns import TextColumn
 from loaderx.sources.columns.elements import ListedArrays
+from loaderx.sources.columns.run_columns import TextColumn
 from loaderx.sources.columns.text import (
     ImportLater,
     breaks_in,
@@ -63,7 +63,7 @@ def order_of(count, seed=1):
 def has_pyarrow(request, monkeypatch):
     if request.param:
         pytest.importorskip("pyarrow")
-    monkeypatch.setattr("loaderx.sources.columns.columns.is_imported", lambda: request.param)
+    monkeypatch.setattr("loaderx.sources.columns.run_columns.is_imported", lambda: request.param)
     return request.param
 
 
@@ -224,7 +224,7 @@ def test_pyarrow_that_cannot_be_imported_is_not_missed(monkeypatch):
 
 def test_only_batches_count(monkeypatch):
     counted = []
-    monkeypatch.setattr("loaderx.sources.columns.columns.is_imported", lambda: False)
+    monkeypatch.setattr("loaderx.sources.columns.run_columns.is_imported", lambda: False)
     monkeypatch.setattr(import_later, "count", counted.append)
     column = column_of(texts_of(20))
     read(column, order_of(COUNT)[:20])

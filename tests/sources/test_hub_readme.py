@@ -158,9 +158,42 @@ def test_all_of_yaml_is_understood(folder, text):
 )
 def test_what_is_no_yaml_is_refused(folder, told, line):
     with pytest.raises(
-        FileError, match=rf"README\.md: .* is no YAML{line}.* name the files of a split yourself"
+        FileError, match=rf"README\.md: .* is not YAML{line}.* name the files of a split yourself"
     ):
         found(folder, f"---\nconfigs:\n{told}\n---\n")
+
+
+@pytest.mark.parametrize("opening", ["[", "{a: ", "- "])
+@pytest.mark.parametrize("depth", [101, 100_000])
+def test_lists_in_too_many_lists_are_refused(folder, opening, depth):
+    """PyYAML would end the process."""
+    with pytest.raises(FileError, match=r"README\.md: .* has more than 100 lists in each other\."):
+        found(folder, f"---\nconfigs:\n- {opening * depth}\n---\n")
+
+
+def test_aliases_that_stand_for_more_than_fits_into_memory(folder):
+    """Twice the same, so that comparing them would never end."""
+    lines = [f"{one}0: &{one}0 [a]" for one in "xy"]
+    for level in range(60):
+        lines += [
+            f"{one}{level + 1}: &{one}{level + 1} [*{one}{level}, *{one}{level}]" for one in "xy"
+        ]
+    text = "\n".join(lines)
+    configs = "\n".join(
+        f"- {{more: *{one}60, data_files: {files}}}"
+        for one, files in (("x", "en/*"), ("y", "de/*"))
+    )
+    assert found(folder, f"---\n{text}\nconfigs:\n{configs}\n---\n") == {
+        "train": ["en/a-2.parquet", "en/a-10.parquet", "de/b.parquet"]
+    }
+
+
+def test_too_many_patterns_are_refused(folder):
+    """A thousand lists of a thousand."""
+    files = f"files: &files {{split: train, path: [{'a, ' * 1000}]}}"
+    text = f"---\n{files}\nconfigs:\n- data_files: [{'*files, ' * 1000}]\n---\n"
+    with pytest.raises(FileError, match=r"README\.md: .* names more than 100,000 files\."):
+        found(folder, text)
 
 
 def test_names_are_texts(folder):

@@ -12,8 +12,8 @@ from file_families import WRITERS
 from loaderx import Dataset, LoaderxError
 from loaderx.errors import ArgumentError, ArgumentTypeError, FileError
 from loaderx.sources.columns.build import fixed_column, run_column
-from loaderx.sources.columns.columns import TextColumn
 from loaderx.sources.columns.elements import ListedArrays
+from loaderx.sources.columns.run_columns import TextColumn
 from loaderx.sources.columns.table import TableSource
 from loaderx.sources.files.npy import NpyWriter
 from loaderx.sources.files.parts import Parts
@@ -159,7 +159,7 @@ def test_unknown_files_say_what_was_looked_for(tmp_path):
         ("loaderx", r"is no folder of the format 'loaderx': it has no loaderx\.json"),
         ("zarr", r"is no folder of the format 'zarr': it has no \.zarray or"),
         ("mds", r"there is no file .*index\.json"),
-        ("tfds", r"has no dataset_info\.json and features\.json: it is no folder of TFDS"),
+        ("tfds", r"has no dataset_info\.json and features\.json: it is not a folder of TFDS"),
         ("images", r"has no images: files that end with"),
     ],
 )

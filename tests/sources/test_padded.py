@@ -12,8 +12,8 @@ from loaderx import DataLoader, Dataset
 from loaderx.errors import LoaderxError, StackError
 from loaderx.sources import HuggingFace, Jsonl, TFRecord
 from loaderx.sources.columns.build import fixed_column, run_column
-from loaderx.sources.columns.columns import ListColumn, TextColumn
 from loaderx.sources.columns.elements import ListedArrays
+from loaderx.sources.columns.run_columns import ListColumn, TextColumn
 from loaderx.sources.columns.table import TableSource
 from loaderx.sources.files.parts import Parts
 from loaderx.sources.native import copies as native_copies

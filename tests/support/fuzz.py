@@ -30,8 +30,8 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 
 TARGETS = (
-    "arrow", "cache", "files", "folders", "hdf5", "images", "lines", "names", "parquet", "servers",
-    "states", "tf",
+    "arrow", "cache", "files", "folders", "hdf5", "images", "lines", "names", "parquet", "readme",
+    "servers", "states", "tf",
 )  # fmt: skip
 MAY_CRASH = ("hdf5",)  # libhdf5 itself: such a crash or hang is counted, and is no failure
 ROOT = Path(__file__).resolve().parents[2]

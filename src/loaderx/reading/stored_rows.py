@@ -8,7 +8,7 @@ from loaderx.errors import StackError
 from loaderx.memory import Layout, Lend
 from loaderx.reading.rows import Positions, Rows
 from loaderx.sources.columns.build import DataArrays, build_column
-from loaderx.sources.columns.columns import records_of
+from loaderx.sources.columns.column import records_of
 from loaderx.sources.columns.data import ColumnData, ColumnType
 from loaderx.sources.columns.record_columns import CannotStoreError, Encoded, encode, encode_columns
 from loaderx.sources.files.parts import Located, Parts

@@ -114,7 +114,7 @@ def test_files_that_are_cut_off(name, damage, message, tmp_path):
 
 def test_another_file(tmp_path):
     (tmp_path / "a.arrayrecord").write_bytes(b"something else")
-    with pytest.raises(FileError, match=r"a\.arrayrecord is no ArrayRecord file"):
+    with pytest.raises(FileError, match=r"a\.arrayrecord is not an ArrayRecord file"):
         Dataset.open(tmp_path / "a.arrayrecord")
 
 

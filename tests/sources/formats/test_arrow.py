@@ -304,7 +304,7 @@ def test_shards_may_have_other_orders_and_widths(tmp_path):
     ("other", "message"),
     [
         ({"y": [1]}, r"b\.arrow has no column 'x', which .*a\.arrow has"),
-        ({"x": [1], "y": [1]}, r"b\.arrow has a column 'y', which .*a\.arrow has not"),
+        ({"x": [1], "y": [1]}, r"b\.arrow has a column 'y', which .*a\.arrow does not have"),
         ({"x": ["1"]}, r"column 'x' is int64 in .*a\.arrow, and text in .*b\.arrow"),
     ],
 )

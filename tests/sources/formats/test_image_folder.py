@@ -253,9 +253,9 @@ def test_files_that_are_gone_or_no_files(animals):
     (animals / FILES[0]).unlink()
     (animals / FILES[1]).unlink()
     os.mkfifo(animals / FILES[1])
-    with pytest.raises(FileError, match=r"cat/a\.png: the file is not there any more"):
+    with pytest.raises(FileError, match=r"cat/a\.png: the file no longer exists"):
         source[0]
-    with pytest.raises(FileError, match=r"cat/b\.PNG: it is no regular file"):
+    with pytest.raises(FileError, match=r"cat/b\.PNG: it is not a regular file"):
         source[1]
     problems = [problem for problem in source.problems() if problem is not None]
     assert [problem.record for problem in problems] == [0, 1]

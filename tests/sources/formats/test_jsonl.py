@@ -163,8 +163,8 @@ def test_lists(tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (b'{"a": 1, "b": [1]', "it is no JSON: Expecting ',' delimiter"),
-        (b'{"a": 1, "b": [1]} {}', "it is no JSON: Extra data at character 19"),
+        (b'{"a": 1, "b": [1]', "it is not JSON: Expecting ',' delimiter"),
+        (b'{"a": 1, "b": [1]} {}', "it is not JSON: Extra data at character 19"),
         (b"[1, 2]", r"it is \[1, 2\], and records are objects"),
         (
             b'{"a": 1}',
@@ -228,7 +228,7 @@ def test_types(tmp_path):
     assert [record["a"] for record in Dataset.from_source(source)] == [1, "x"]
     assert_same(source[0]["b"], np.array([1, 2], np.uint16))
     for types, error, message in (
-        ({"b": "text"}, ArgumentTypeError, "`types` says 'text' for 'b', which is no dtype"),
+        ({"b": "text"}, ArgumentTypeError, "`types` says 'text' for 'b', which is not a dtype"),
         ({"b": "M8[s]"}, ArgumentError, r"it must be a dtype of integers, floats or bools, or obj"),
         ({"z": int}, ArgumentError, "`types` names 'z', and"),
         ([int], ArgumentTypeError, "`types` must be a dict of dtypes by column"),
@@ -242,7 +242,7 @@ def test_lines_that_make_up_for_each_other(tmp_path):
     path = tmp_path / "x.jsonl"
     path.write_bytes(b'{"a": 1}\n{"a": 2} {"a": 3}\n{"a":\n4}\n{"a": 5}\n{"a": 6}\n')
     dataset = Dataset.open(path)
-    with bad(r"on record 1: .*x\.jsonl, line 2: it is no JSON: Extra data"):
+    with bad(r"on record 1: .*x\.jsonl, line 2: it is not JSON: Extra data"):
         list(dataset.batch(6))
     assert [dataset[n]["a"] for n in (0, 4, 5)] == [1, 5, 6]
 
@@ -255,15 +255,15 @@ def test_lines_that_make_up_for_each_other(tmp_path):
         (b"[]", "there are no records in it"),
         (
             b"hello\nworld\n",
-            r"line 1: it is no JSON: .*\. Are there JSON objects in it, one a line\?",
+            r"line 1: it is not JSON: .*\. JSON objects are expected, one a line\.",
         ),
-        (b'{\n  "data": 1\n}\n', r"line 1: it is no JSON"),
+        (b'{\n  "data": 1\n}\n', r"line 1: it is not JSON"),
         (b'[{"a": 1}, 2]', "neither an array of objects nor objects one a line: element 1 of the"),
-        (b'[{"a": 1}, ]', "element 1 of the array is no object"),
-        (b'[{"a": 1} {}]', "element 0 has neither comma nor end behind"),
-        (b'[{"a": 1}', "element 0 has neither comma nor end behind"),
+        (b'[{"a": 1}, ]', "element 1 of the array is not an object"),
+        (b'[{"a": 1} {}]', "element 0 has neither a comma nor the end behind it"),
+        (b'[{"a": 1}', "element 0 has neither a comma nor the end behind it"),
         (b'[{"a": 1}] []', "something follows the array"),
-        (b"[1, 2]\n[3]\n", "element 0 of the array is no object"),
+        (b"[1, 2]\n[3]\n", "element 0 of the array is not an object"),
         (b'\xff\xfe{\0"\0', "is UTF-16"),
     ],
 )

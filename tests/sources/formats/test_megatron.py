@@ -74,7 +74,7 @@ def test_what_is_wrong(tmp_path):
     with pytest.raises(FileError, match="x.idx is cut off: 5 sequences need 142 bytes"):
         Dataset.open(index)
     write(tmp_path / "y", DOCUMENTS, code=77)
-    with pytest.raises(FileError, match=r"no index of Megatron that loaderx knows .*type 77"):
+    with pytest.raises(FileError, match=r"not an index of Megatron that loaderx reads .*type 77"):
         Dataset.open(tmp_path / "y.idx")
     (tmp_path / "z.bin").write_bytes(b"\1\0")
     with pytest.raises(FileError, match=r"has no z.idx beside it. For a flat file of tokens"):

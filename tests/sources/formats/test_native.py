@@ -254,7 +254,7 @@ def test_text_in_order(has_pyarrow, tmp_path, monkeypatch):
     texts = [f"é{n}" * (n % 5) for n in range(300)]
     pq.write_table(pa.table({"t": texts}), tmp_path / "x.parquet")
     dataset = Dataset.open(tmp_path / "x.parquet")
-    monkeypatch.setattr("loaderx.sources.columns.columns.is_imported", lambda: has_pyarrow)
+    monkeypatch.setattr("loaderx.sources.columns.run_columns.is_imported", lambda: has_pyarrow)
     order = np.random.default_rng(0).permutation(300)
     for size in (3, 64, 300):
         assert [t for batch in dataset.batch(size) for t in batch["t"]] == texts

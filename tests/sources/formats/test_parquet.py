@@ -310,7 +310,7 @@ def test_order_and_width_of_columns_may_differ(tmp_path, cache, cached):
         ({"b": ["x"]}, r"1.parquet has no column 'a', which .*0.parquet has"),
         (
             {"a": [1], "b": ["x"], "z": [1]},
-            r"1.parquet has a column 'z', which .*0.parquet has not",
+            r"1.parquet has a column 'z', which .*0.parquet does not have",
         ),
         ({"a": ["1"], "b": ["x"]}, r"column 'a' is int64 in .*0.parquet, and text in .*1.parquet"),
         ({"a": [1.0], "b": ["x"]}, r"column 'a' is int64 in .*, and float64 in"),

@@ -293,7 +293,9 @@ def test_a_damaged_record_fails_alone(tmp_path):
     path = write_tfrecord(tmp_path / "a.tfrecord", payloads)
     dataset = Dataset.open(path)
     check_equal(dataset[4], fixed_record(4), "record 4")
-    with pytest.raises(RecordError, match=r"record 5.*a\.tfrecord, record 5: it is no tf\.Example"):
+    with pytest.raises(
+        RecordError, match=r"record 5.*a\.tfrecord, record 5: it is not a tf\.Example"
+    ):
         dataset[5]
     with pytest.raises(RecordError, match=r"a\.tfrecord, record 5"):
         list(dataset.batch(3))
@@ -325,7 +327,7 @@ def test_problems_are_found_by_checksums(tmp_path):
         (lambda raw: b"\1" + raw[1:], r"record 0: the checksum of its length is wrong.*or it is"),
         (lambda raw: b"\xff" * 8 + raw[8:], r"record 0: the checksum of its length is wrong"),
         (lambda raw: b"", r"a\.tfrecord has no records"),
-        (lambda raw: frame(b"no example") * 3, r"are no tf\.Example .*decode=False"),
+        (lambda raw: frame(b"no example") * 3, r"are not tf\.Examples .*decode=False"),
         (lambda raw: frame(run(2, b"")) * 3, r"tf\.SequenceExample.*decode=False"),
         (lambda raw: frame(example({})) * 3, r"no feature has a value in any record"),
     ],
@@ -366,7 +368,7 @@ def test_features_that_are_not_what_was_said(tmp_path):
 
 def test_text_that_is_not_utf8(tmp_path):
     path = write_tfrecord(tmp_path / "a.tfrecord", [example({"b": [b"\xff"]})] * 3)
-    with pytest.raises(RecordError, match=r"record 1: 'b' is no text in UTF-8"):
+    with pytest.raises(RecordError, match=r"record 1: 'b' is not text in UTF-8"):
         Dataset.from_source(TFRecord(path, features={"b": str}))[1]
 
 

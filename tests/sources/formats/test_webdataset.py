@@ -338,7 +338,7 @@ def test_a_damaged_member_fails_alone(tmp_path):
     ("ending", "data", "message"),
     [
         ("txt", b"\xff", "UnicodeDecodeError"),
-        ("cls", b"1" * 5000, "5000 bytes are no whole number"),
+        ("cls", b"1" * 5000, "5000 bytes are not a whole number"),
         ("cls", b"1" * 30, "OverflowError"),
         ("json", b"{", "JSONDecodeError"),
         ("json", b"[" * 100_000, "RecursionError"),

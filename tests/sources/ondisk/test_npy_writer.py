@@ -9,25 +9,22 @@ from hypothesis import strategies as st
 from loaderx.sources.files import npy as npy_writer
 from loaderx.sources.files.npy import NpyWriter
 
-pieces = st.lists(st.tuples(st.integers(0, 700), st.booleans(), st.booleans()), max_size=12)
+pieces = st.lists(st.tuples(st.integers(0, 700), st.booleans()), max_size=12)
 
 
 @settings(deadline=None)
 @given(pieces)
 def test_pieces_of_all_sizes(tmp_path_factory, pieces):
-    """Arrays and bytes, with pauses between them, and blocks that are much smaller than pieces."""
+    """With pauses between them, and blocks that are much smaller than pieces."""
     path = tmp_path_factory.mktemp("npy") / "x.npy"
     block, npy_writer.BLOCK = npy_writer.BLOCK, 256
     try:
-        made = np.arange(sum(count for count, _, _ in pieces), dtype=np.uint8)
+        made = np.arange(sum(count for count, _ in pieces), dtype=np.uint8)
         start = 0
         with NpyWriter(str(path), np.dtype(np.uint8)) as writer:
-            for count, as_bytes, pauses in pieces:
+            for count, pauses in pieces:
                 piece = made[start : start + count]
-                if as_bytes:
-                    writer.append_bytes(piece.tobytes(), count)
-                else:
-                    writer.append(piece)
+                writer.append(piece)
                 start += count
                 if pauses:
                     writer.pause()

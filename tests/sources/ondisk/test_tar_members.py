@@ -145,8 +145,8 @@ ONE = tar(["a.jpg"])
     [
         (ONE[:530], r"x\.tar is cut off: 'a\.jpg' ends at byte 1024, and the file has 530"),
         (ONE[:1023], r"x\.tar is cut off: 'a\.jpg' ends at byte 1024, and the file has 1023"),
-        (ONE[:300], r"x\.tar is cut off, or it is no tar file: it ends within"),
-        (b"no tar at all" * 100, r"x\.tar is damaged, or no tar file: a header does not agree"),
+        (ONE[:300], r"x\.tar is cut off, or it is not a tar file: it ends within"),
+        (b"no tar at all" * 100, r"x\.tar is damaged, or not a tar file: a header does not agree"),
         (ONE + b"garbage" * 200, "does not agree with its checksum"),
         (ONE + b"garbage", "bytes that are no archive follow its end"),
         (ONE.replace(b"a.jpg", b"b.jpg", 1), "does not agree with its checksum"),

@@ -1,4 +1,4 @@
-"""Columns of arrays, one of each kind in each part (`columns.data`)."""
+"""Builds columns from the arrays of each part (`columns.data`)."""
 
 from __future__ import annotations
 
@@ -7,36 +7,37 @@ from typing import TypeAlias, TypeVar
 
 from loaderx.errors import FileError
 from loaderx.sources.base import BadRecordError
-from loaderx.sources.columns.columns import (
+from loaderx.sources.columns.column import Column, FixedColumn
+from loaderx.sources.columns.data import ITEMS, ColumnData, ColumnType, Which
+from loaderx.sources.columns.derived_columns import (
     BranchColumn,
-    BytesColumn,
-    Column,
     DecodedColumn,
-    FixedColumn,
-    ItemOffsets,
-    ListColumn,
     NestedColumn,
-    Offsets,
     OptionalColumn,
-    RunColumn,
-    TextColumn,
     Valid,
 )
-from loaderx.sources.columns.data import ITEMS, ColumnData, ColumnType, Which
 from loaderx.sources.columns.elements import ArrayOf, PartElements
+from loaderx.sources.columns.run_columns import (
+    BytesColumn,
+    ItemOffsets,
+    ListColumn,
+    Offsets,
+    RunColumn,
+    TextColumn,
+)
 from loaderx.sources.columns.table import ColumnTree
 from loaderx.sources.files.parts import Parts
 from loaderx.sources.images import Pixels, check_decoder, decode_image
 from loaderx.tree import LEAF, Array, ArraySpec, flatten
 
 FindArrays: TypeAlias = Callable[[tuple[str, ...], Which], ArrayOf]
-"""Where the arrays of a column, or of a field in it, are found by part."""
+"""Finds the arrays of a column, or of a field in it, by part."""
 
 _Runs = TypeVar("_Runs", bound=RunColumn)
 
 
 class DataArrays:
-    """`FindArrays` for those who have the `ColumnData` of each part."""
+    """A `FindArrays` over the `ColumnData` of each part."""
 
     def __init__(self, data_of: Callable[[int], ColumnData]) -> None:
         self._data_of = data_of
@@ -68,7 +69,7 @@ def fixed_column(parts: Parts, array_of: ArrayOf, spec: ArraySpec) -> FixedColum
 def run_column(
     kind: type[_Runs], parts: Parts, data_of: ArrayOf, offsets_of: ArrayOf, *, is_item: bool = False
 ) -> _Runs:
-    """Runs of the array of each part, from offset to offset; of items of lists, or of records."""
+    """Runs of the array of each part, from offset to offset; one for each record, or each item."""
     counts = None if is_item else parts.counts + 1
     offsets = PartElements(parts, offsets_of, counts)
     return kind(parts, Offsets(offsets), PartElements(parts, data_of))
@@ -77,7 +78,7 @@ def run_column(
 def valid_of(
     parts: Parts, arrays: FindArrays, path: tuple[str, ...], *, is_item: bool = False
 ) -> Valid:
-    """Which values of a column are there."""
+    """Says which values of a column are present."""
     counts = None if is_item else parts.counts
     return Valid(PartElements(parts, arrays(path, "valid"), counts))
 
@@ -94,9 +95,9 @@ def build_column(
 ) -> Column | ColumnTree:
     """The column of this type; a dict of columns for a struct, a tuple of them for a tuple.
 
-    ``decode`` makes pixels of images, which are their bytes otherwise.  With ``optional``, values
-    that are not there are None.  Structs that are not there always are, which makes a column of a
-    struct.  With ``is_item``, the values are items of lists.
+    With ``decode``, images are decoded to pixels; otherwise their values are the bytes of the file.
+    With ``optional``, missing values are None.  Missing structs are None in any case, so a struct
+    that may be missing is one column.  With ``is_item``, the values are items of lists.
     """
     is_optional = kind.nulls is not None if optional else bool(kind.nulls) and kind.is_branch
     made = _build(
@@ -156,13 +157,13 @@ def _build(
 
 
 def as_column(made: Column | ColumnTree) -> Column:
-    """A column, or one whose values are dicts or tuples."""
+    """The column, or one whose values are the dicts or tuples of a tree of columns."""
     columns, structure = flatten(made)
     return columns[0] if structure is LEAF else BranchColumn(columns, structure)
 
 
 def pixels_column(column: Column) -> Column:
-    """The pixels of images, of which a column has the files."""
+    """A column of pixels over a column of image files."""
     check_decoder()
     made = DecodedColumn(column, pixels_of)
     made.is_large = True
@@ -170,7 +171,7 @@ def pixels_column(column: Column) -> Column:
 
 
 def pixels_of(data: object) -> Pixels:
-    """The pixels of an image; one that is damaged is a bad record."""
+    """The pixels of an image; a damaged image is a bad record."""
     assert isinstance(data, bytes)
     try:
         return decode_image(data)

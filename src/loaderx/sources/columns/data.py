@@ -1,8 +1,8 @@
-"""What a column of a file holds: its type, and its data as plain arrays.
+"""The type of a column, and its data as plain arrays.
 
 Arrow data, Parquet and the native layout come down to the same few arrays: rows of one shape
 (fixed), or elements one after the other with the offsets at which each record begins (ragged, text,
-bytes, image, list).  `column_build` makes a `Column` of them.
+bytes, image, list).  `columns.build` makes a `Column` of them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ColumnType(Frozen):
 
     @property
     def is_branch(self) -> bool:
-        """Is it nothing but its fields?"""
+        """True if it has no values of its own, only fields."""
         return self.kind in ("struct", "tuple")
 
     def __str__(self) -> str:
@@ -128,7 +128,7 @@ def collect(
 ) -> ColumnData:
     """Data of this type, whose arrays are found one by one.
 
-    They are asked for in the order of `arrays_of`.
+    ``find`` is called in the order of `arrays_of`.
     """
     values = None if kind.kind == "list" or kind.is_branch else find(path, "values")
     offsets = None if kind.kind == "fixed" or kind.is_branch else find(path, "offsets")

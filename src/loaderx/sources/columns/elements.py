@@ -33,7 +33,7 @@ ArrayOf: TypeAlias = Callable[[int], Array]
 """The array of a part, by its number; mapped when it is asked for."""
 
 Needs: TypeAlias = "list[tuple[FileSet, FileRanges]]"
-"""What must be on this machine: ranges of files behind URLs."""
+"""Ranges of files behind URLs that must be on this machine."""
 
 OUTSIDE = "the offsets of a column are damaged: they lie outside it."
 _NONE = np.empty(0, np.int64)
@@ -48,11 +48,11 @@ class FetchedArrays(Protocol):
     """An `ArrayOf` whose rows are fetched when they are read.  Called, it fetches all of them."""
 
     def rows(self, part: int, starts: Indices, lengths: Indices | int) -> Array:
-        """The array of a part, in which runs of rows are here; others may be zeros."""
+        """The array of a part, in which these runs of rows are present; other rows may be zeros."""
         ...
 
     def needs(self, part: int, starts: Indices, lengths: Indices | int) -> Needs:
-        """What must be here for these rows."""
+        """The ranges to fetch for these rows."""
         ...
 
 
@@ -77,9 +77,9 @@ class FileBytes:
 
 
 class Runs(NamedTuple):
-    """Runs of elements of one array: some of the values that were asked for."""
+    """Runs of elements of one array: some of the requested values."""
 
-    places: Places  # among all that were asked for
+    places: Places  # among all requested values
     data: Array
     starts: Indices  # where each value begins in it ...
     stops: Indices  # ... and ends
@@ -108,7 +108,7 @@ class Runs(NamedTuple):
 
 
 class Elements:
-    """Elements of one dtype and shape, in each part as many as it has."""
+    """Elements of one dtype and shape; each part has its own number of them."""
 
     @property
     def spec(self) -> ArraySpec:
@@ -132,28 +132,28 @@ class Elements:
         yield Runs(ALL, data, ends - lengths, ends)
 
     def part(self, number: int, start: int, stop: int) -> Array | None:
-        """Elements of a part that follow each other, as they are stored; None if they are not."""
+        """Consecutive elements of a part, as they are stored; None if they are not."""
         return None
 
     def whole(self, at: Located) -> Array | None:
-        """All elements of the part in which these are; None if that is not one array."""
+        """All elements of the part that has these elements; None if that is not one array."""
         return None
 
     def count(self, part: int) -> int:
-        """How many elements a part has."""
+        """The number of elements in a part."""
         raise NotImplementedError
 
     def spans(self, at: Located, stops: Indices) -> Iterator[Span]:
-        """What is read for runs."""
+        """The bytes that are read for runs."""
         return iter(())
 
     def needs(self, at: Located, stops: Indices) -> Needs:
-        """What must be fetched for runs."""
+        """The ranges to fetch for runs."""
         return []
 
     @property
     def is_fetched(self) -> bool:
-        """Are elements fetched as they are read?"""
+        """True if elements are fetched as they are read."""
         return False
 
 
@@ -164,7 +164,7 @@ def items_at(at: Located, lengths: Indices) -> Located:
 
 
 class PartElements(Elements):
-    """Elements of which each part has an array."""
+    """Elements that are an array in each part."""
 
     def __init__(
         self,
@@ -177,8 +177,8 @@ class PartElements(Elements):
         Args:
             parts: of the dataset.
             array_of: the array of a part.
-            counts: the elements of each part, where these are at least as many as it has records;
-                None where offsets lead into them: then it is checked that they lead to some.
+            counts: the elements of each part, which has at least as many as records; None where
+                offsets lead into them, and are checked not to lead out of them.
             damaged: the error for offsets that lead out of a part.
         """
         self._parts, self.array_of, self._counts, self._damaged = parts, array_of, counts, damaged
@@ -242,7 +242,7 @@ class PartElements(Elements):
             if counts is None:
                 counts = np.array([len(self.array_of(part)) for part in each])
             joined = joined_maps(self.array_of, counts)
-        except LoaderxError:  # it is said when that part is read
+        except LoaderxError:  # the error is raised when that part is read
             return None
         return None if joined is None else (joined, counts)
 
@@ -278,7 +278,7 @@ class PartElements(Elements):
         return True
 
     def _checked(self, part: int, rows: Indices, lengths: int) -> Array:
-        """The array of a part that has these rows."""
+        """The array of a part, with these rows present."""
         array = self.rows(part, rows, lengths)
         if self._counts is None and len(rows) and int(rows.max()) + lengths > len(array):
             last, have = int(rows.max()), len(array) - lengths + 1

@@ -45,7 +45,7 @@ class JoinedMaps(NamedTuple):
 
 
 class _Kind(NamedTuple):
-    """What parts must have in common, so that they can be joined."""
+    """The properties that parts must share to be joined."""
 
     dtype: DType
     shape: tuple[int, ...]  # of a row
@@ -53,7 +53,7 @@ class _Kind(NamedTuple):
 
     @staticmethod
     def of(array: Array) -> _Kind | None:
-        """None if it is not mapped."""
+        """The kind of an array; None if it is not mapped."""
         is_mapped = array.flags.c_contiguous and mapped_base(array) is not None
         inside = _address(array) % _PAGE
         return _Kind(array.dtype, array.shape[1:], inside) if is_mapped else None
@@ -65,10 +65,9 @@ class _Kind(NamedTuple):
 
 
 def joined_maps(array_of: ArrayOf, counts: npt.NDArray[np.int64]) -> JoinedMaps | None:
-    """The arrays of parts as one; None if they are not mapped, or the system cannot do it.
+    """The arrays of parts as one; None if they are not mapped, or the system cannot join them.
 
-    ``counts`` are their rows.  A part is asked for by its number, and not kept: it may take a
-    descriptor.
+    ``counts`` are the rows of each.  The array of a part is not kept: it may take a descriptor.
     """
     full = np.flatnonzero(counts)
     remap = find_mremap() if 1 < len(full) <= MOST_MAPS - sum(maps_taken) else None
@@ -111,13 +110,13 @@ maps_taken: list[int] = []  # the maps in each region that is in use
 
 
 def _addresses(nbytes: int, maps: int) -> npt.NDArray[np.uint8] | None:
-    """A region without memory behind it, that begins at a large page, for so many maps."""
+    """A region of addresses without memory, from a large page on, for this number of maps."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     try:
         if nbytes > MOST_BYTES:
             return None
         region = mmap.mmap(-1, nbytes + 2 * _LARGE_PAGE, flags=flags, prot=mmap.PROT_READ)
-    except OSError:  # a limit of addresses
+    except OSError:  # a limit on address space
         return None
     maps_taken.append(maps)
     weakref.finalize(region, maps_taken.remove, maps)

@@ -26,11 +26,11 @@ class PaddedLeaf(Protocol):
 
     @property
     def items(self) -> ArraySpec | None:
-        """Shape and dtype of an element of lists of numbers, if the values are such."""
+        """Shape and dtype of an element, if the values are lists of numbers."""
         ...
 
     def take(self, found: Any, out: Array, /) -> None:
-        """Writes values that are no lists."""
+        """Writes values that are not lists."""
         ...
 
     def runs(self, found: Any, /) -> Iterator[Runs]:
@@ -39,7 +39,7 @@ class PaddedLeaf(Protocol):
 
 
 class PaddedColumns:
-    """Columns of which the lists are padded."""
+    """Columns whose lists are padded."""
 
     def __init__(
         self,
@@ -54,21 +54,21 @@ class PaddedColumns:
             leaves: of records.
             structure: of a record.
             specs: shape and dtype of each leaf in a row of a batch.
-            find: what leaves are asked for, to read these records; None: they are not in them.
-            reads_behind: can what lies behind a list be read, up to the end of its array?
+            find: makes of indices what leaves take; None if they do not have these records.
+            reads_behind: True if the bytes behind a list are readable, to the end of its array.
         """
         self._leaves, self._structure, self._specs = leaves, structure, specs
         self._find, self._reads_behind = find, reads_behind
 
     def dtypes(self) -> dict[str, DType]:
-        """Of the leaves, by their paths."""
+        """The dtypes of the leaves, by path."""
         pairs = zip(self._structure.paths(), self._specs, strict=True)
         return {path: np.dtype(spec.dtype) for path, spec in pairs}
 
     def gather(
         self, indices: Indices, values: Mapping[str, Array], lend: Lend
     ) -> PaddedBatch | None:
-        """The records at ``indices``, with ``values`` behind lists; None if that cannot be."""
+        """The records at ``indices``, lists padded with ``values``; None if they cannot be."""
         found = self._find(indices)
         if found is None:
             return None
@@ -95,7 +95,7 @@ def padded_columns(
     find: Callable[[Indices], Any],
     reads_behind: bool = True,
 ) -> PaddedColumns | None:
-    """Columns with these lists padded; None if there are others that cannot be stacked."""
+    """Columns with these lists padded; None if other leaves cannot be stacked."""
     found: list[ArraySpec] = []
     for path, leaf, spec in zip(structure.paths(), leaves, specs, strict=True):
         items = leaf.items
@@ -116,7 +116,7 @@ def _axes(spec: ArraySpec) -> tuple[int, ...]:
 
 
 def _take_padded(found: Iterator[Runs], out: Array, value: Array, is_short: bool) -> Array | None:
-    """Writes lists into rows, and gives their lengths; None if one is longer than a row."""
+    """Writes lists into rows, and returns their lengths; None if one is longer than a row."""
     lengths, whole = np.empty(len(out), np.int32), out
     for places, data, starts, stops in found:
         is_flat = data.ndim < whole.ndim - 1  # several numbers for each element of a list
@@ -139,7 +139,7 @@ def _take_padded(found: Iterator[Runs], out: Array, value: Array, is_short: bool
 
 def _copy_short(data: Array, starts: Array, counts: Array, out: Array, value: Array) -> None:
     width = out.shape[1]
-    near_end = np.flatnonzero(starts + width > len(data))  # there is too little behind them
+    near_end = np.flatnonzero(starts + width > len(data))  # the array ends too soon behind them
     if len(near_end):
         if len(near_end) == len(starts):
             _copy_each(data, starts, counts, out, value)

@@ -14,7 +14,7 @@ from loaderx.tree import Array
 
 
 class Piece(NamedTuple):
-    """Rows of some data, and the places that they are to have."""
+    """Rows of some data, and their places in the result."""
 
     data: ColumnData
     rows: Indices
@@ -22,7 +22,7 @@ class Piece(NamedTuple):
 
 
 def gathered(kind: ColumnType, pieces: Sequence[Piece], count: int) -> ColumnData:
-    """So many rows of this type, each of which is in one of the pieces; nothing is shared."""
+    """``count`` rows of this type, each from one of the pieces; all are copies."""
     valid = None
     if kind.nulls is not None:
         valid = np.empty(count, np.bool_)

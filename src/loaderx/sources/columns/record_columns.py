@@ -1,7 +1,7 @@
-"""Records as columns: what `Dataset.save` writes.
+"""Records as columns, which `Dataset.save` writes.
 
 `encode` takes the values of one leaf, or whole records, and finds their type from these values
-alone.  Those of other records may need a wider type: `column_widening` joins types.
+alone.  Those of other records may need a wider type: `columns.widening` joins types.
 
 Numbers of Python get the dtypes that they have in batches (int32, float32).  A list of numbers is
 an array; a list of anything else stays a list.  Where some values are None, ``valid`` says which;
@@ -23,16 +23,16 @@ from loaderx.sources.columns.pick import spread
 from loaderx.tree import Array, DType, Leaf, Tree, as_array, flatten, is_array_like, narrow_scalars
 
 UNKNOWN = ColumnType("ragged", np.dtype("V1"))
-"""Lists of which all that were seen are empty; no value that can be stored has this dtype."""
+"""The type of lists that were all empty so far; no value that can be stored has its dtype."""
 
 NOTHING = ColumnType("ragged", np.dtype("V2"))
-"""Values of which all that were seen are None; ``nulls`` aside."""
+"""The type of values that were all None so far; ``nulls`` aside."""
 
 _NUMBERS = (bool, int, float, complex)
 _MAP = "Change it in a .map() before saving."
 
 Path = tuple[str, ...]
-"""Where a value is in its record."""
+"""The path of a value in its record."""
 
 
 class Encoded(NamedTuple):
@@ -159,7 +159,7 @@ def _are_names(given: Mapping[Leaf, Leaf]) -> bool:
 
 
 def _is_row(value: list[Leaf]) -> bool:
-    """Is a list the row of an array: nothing but numbers?"""
+    """True if a list is the row of an array: nothing but numbers."""
     return all(isinstance(item, (*_NUMBERS, np.number, np.bool_)) for item in value)
 
 
@@ -294,7 +294,7 @@ def _check_alike(arrays: Sequence[Array], first: Array, path: Path) -> None:
 
 
 def same_dtype(one: DType, two: DType) -> bool:
-    """Can both be in one column?  Text of NumPy may differ in its length."""
+    """True if both fit into one column.  Text of NumPy may differ in its length."""
     return one == two or (one.kind == two.kind and one.kind in "US")
 
 

@@ -12,13 +12,7 @@ from loaderx.errors import ArgumentError, LoaderxError, one_line
 from loaderx.memory import Layout, Lend
 from loaderx.sources.adapt.arrays import describe_spec, gatherer_of
 from loaderx.sources.base import BadRecordError, FileSource, Gather, Indices, PadsLists
-from loaderx.sources.columns.columns import (
-    Column,
-    ColumnSpans,
-    FixedColumn,
-    records_of,
-    together,
-)
+from loaderx.sources.columns.column import Column, ColumnSpans, FixedColumn, records_of, together
 from loaderx.sources.columns.elements import Needs, PartElements
 from loaderx.sources.columns.padded import PaddedColumns, padded_columns
 from loaderx.sources.files.cold import ColdReads
@@ -28,14 +22,14 @@ from loaderx.tree import Array, ArraySpec, Structure, Tree, flatten
 
 
 class HasSpec(Protocol):
-    """What reads one leaf of all records: a column, or a decoder."""
+    """A reader of one leaf of all records: a column, or a decoder."""
 
     @property
     def spec(self) -> ArraySpec | None: ...
 
 
 class ColumnarSource(FileSource):
-    """What tables and Examples share: spec, label and classes follow from the leaves."""
+    """The base of tables and Examples: spec, label and classes follow from the leaves."""
 
     def __init__(
         self,
@@ -83,11 +77,11 @@ ColumnTree: TypeAlias = "NamedColumns | tuple[Column | ColumnTree, ...]"
 
 
 class TableSource(PadsLists, ColumnarSource):
-    """Rows of columns: a record is a dict in the names of the file."""
+    """Rows of columns: a record is a dict with the names of the file."""
 
-    is_mapped = True  # may columns be mapped files, for which the kernel takes hints?
+    is_mapped = True  # True if columns may be mapped files, for which the kernel takes hints
 
-    reads_behind = True  # can what lies behind a value be read, up to the end of its array?
+    reads_behind = True  # True if the bytes behind a value are readable, to the end of its array
 
     def __init__(
         self,
@@ -108,8 +102,8 @@ class TableSource(PadsLists, ColumnarSource):
         spans = ColumnSpans(self._columns) if self.is_mapped else None
         self._cold = ColdReads(find=spans)
         self._is_fetched = any(column.is_fetched for column in leaves)
-        self._sets: dict[int, FileSet] = {}  # what was fetched from
-        self._has_all = False  # is there nothing that `fetch` could fetch any more?
+        self._sets: dict[int, FileSet] = {}  # the sets from which something was fetched
+        self._has_all = False  # True if there is nothing left to fetch
 
     def __len__(self) -> int:
         return self._length
@@ -150,7 +144,7 @@ class TableSource(PadsLists, ColumnarSource):
         return found
 
     def _find(self, indices: Indices) -> Located:
-        """Where records lie, of which all that is needed is here, or asked for."""
+        """Where records lie, after what they need was fetched, and hints were given."""
         if self._is_fetched:
             self.fetch(indices)  # all columns at once
         if self._cold.is_needed:
@@ -202,7 +196,7 @@ class TableSource(PadsLists, ColumnarSource):
             array_of, parts = column.elements.array_of, column.parts
             if not isinstance(parts, Parts) or len(parts.counts) != 1:
                 return None
-            with contextlib.suppress(LoaderxError, OSError):  # it is said where it is read
+            with contextlib.suppress(LoaderxError, OSError):  # the error is raised where it is read
                 array = array_of(0)
                 if array is array_of(0) and array.dtype == column.spec.dtype:
                     found.append(array)
@@ -227,7 +221,7 @@ class TableSource(PadsLists, ColumnarSource):
 
 
 def joined_needs(needs: Needs) -> Iterator[tuple[FileSet, list[FileRanges]]]:
-    """What must be here of each set of files; several columns may need the same."""
+    """The ranges to fetch from each set of files; several columns may need the same set."""
     found: dict[int, tuple[FileSet, dict[int, list[FileRanges]]]] = {}
     for files, one in needs:
         _, of_files = found.setdefault(id(files), (files, {}))

@@ -1,4 +1,4 @@
-"""Records of a table that follow each other, as columns: no record is made for it.
+"""Consecutive records of a table as columns, without making the records.
 
 The columns are views of the table's own data, where that is in one piece: of a mapped file, or of a
 block that was decoded.
@@ -11,25 +11,19 @@ from collections.abc import Iterator
 import numpy as np
 
 from loaderx.sources.base import Indices
-from loaderx.sources.columns.columns import (
-    BytesColumn,
-    Column,
-    FixedColumn,
-    ListColumn,
-    RunColumn,
-    TextColumn,
-)
+from loaderx.sources.columns.column import Column, FixedColumn
 from loaderx.sources.columns.data import ColumnData, ColumnType
 from loaderx.sources.columns.record_columns import Encoded, branch
+from loaderx.sources.columns.run_columns import BytesColumn, ListColumn, RunColumn, TextColumn
 from loaderx.sources.columns.table import TableSource
 from loaderx.sources.files.parts import Located, Run
 from loaderx.tree import LEAF, Structure
 
 
 def table_columns(source: TableSource, indices: Indices) -> list[Encoded] | None:
-    """The records at ``indices``, a piece for each part of the table that has some of them.
+    """The records at ``indices``, one piece for each part of the table that has some of them.
 
-    None if they do not follow each other, or must be looked at one by one.
+    None if they are not consecutive, or must be looked at one by one.
     """
     columns, structure = source.columns
     plain = [column for column in columns if isinstance(column, (FixedColumn, RunColumn))]
@@ -54,7 +48,7 @@ def _is_plain(column: Column) -> bool:
 
 
 def _is_tree(structure: Structure) -> bool:
-    """Is it made of dicts and tuples?"""
+    """True if it is made of dicts and tuples."""
     if structure is LEAF:
         return True
     is_branch = structure.kind in ("dict", "tuple") and bool(structure.children)
@@ -70,7 +64,7 @@ def _tree(structure: Structure, columns: Iterator[Encoded], count: int) -> Encod
 
 
 def _encoded(column: FixedColumn | RunColumn, run: Run) -> Encoded | None:
-    """None if values do not lie one after the other."""
+    """The values of a run as a column; None if they do not lie one after the other."""
     if isinstance(column, FixedColumn):
         rows = column.elements.part(run.part, run.start, run.stop)
         if rows is None:

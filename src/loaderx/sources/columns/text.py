@@ -1,4 +1,4 @@
-"""Texts or bytes made Python objects: many in one call of pyarrow, where that is imported."""
+"""Python objects of texts and bytes: many in one call of pyarrow, where that is imported."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from loaderx.sources.base import Indices
 from loaderx.tree import Array
 
 FEW = 16
-"""So many are as fast one by one."""
+"""Fewer texts than this are made as fast one by one."""
 
 BUFFER = 1 << 30
 """Bytes from one buffer of Arrow's to the next: places in it have 31 bits."""
 
-_SCATTERED = 96  # texts in any order, for which a call of pyarrow pays
+_SCATTERED = 96  # texts in any order, from which on a call of pyarrow is faster
 _SHORT = 1 << 9  # bytes of a text, up to which one more copy of it costs less than a view of it
 _INLINE = 12  # bytes of a text that Arrow has in the view itself
 _MOST_BUFFERS = 16
@@ -39,7 +39,7 @@ class ImportLater:
         self._left = worth
 
     def count(self, texts: int) -> None:
-        """So many were made that pyarrow could have made."""
+        """Counts texts that pyarrow could have made."""
         if self._left <= 0:
             return
         self._left -= texts
@@ -52,16 +52,16 @@ import_later = ImportLater()
 
 
 def is_imported() -> bool:
-    """Is pyarrow there?"""
+    """True if pyarrow is imported."""
     return "pyarrow" in sys.modules
 
 
 def bulk_values(
     data: Array, offsets: Array, *, is_text: bool, rows: Indices | None = None
 ) -> list[object]:
-    """The values from offset to offset, which lie within ``data``; half the time of one by one.
+    """The values from offset to offset, which lie within ``data``, in half the time of one by one.
 
-    With ``rows``, those of them alone; offsets of others need not be right.
+    With ``rows``, only these values; the offsets of others need not be right.
     """
     import pyarrow as pa
 
@@ -77,7 +77,7 @@ def bulk_values(
 
 
 def breaks_in(starts: Indices, stops: Indices) -> list[int] | None:
-    """Where runs do not begin at the end of the one before; None if that is so of too many."""
+    """The runs that do not begin where the one before ends; None if they are too many."""
     if len(starts) < 3 or not (starts[1] == stops[0] or starts[2] == stops[1]):
         return None
     breaks = np.flatnonzero(starts[1:] != stops[:-1]) + 1
@@ -96,7 +96,7 @@ def texts_in_order(data: Array, starts: Indices, stops: Indices, breaks: list[in
 
 
 def can_be_taken(data: Array, offsets: Array, count: int) -> bool:
-    """Are these texts so short that pyarrow should copy ``count`` of them, then make `str`?"""
+    """True if texts are so short that pyarrow should copy ``count`` of them, then make `str`."""
     if count < _SCATTERED or offsets.dtype != np.int64:
         return False
     first, last = int(offsets[0]), int(offsets[-1])  # pyarrow reckons with their mean length
@@ -104,17 +104,17 @@ def can_be_taken(data: Array, offsets: Array, count: int) -> bool:
 
 
 def can_be_viewed(data: Array, lengths: Indices) -> bool:
-    """Can pyarrow make `str` of texts of these lengths where they are?"""
+    """True if pyarrow can make `str` of texts of these lengths in place."""
     if len(lengths) < _SCATTERED or len(data) > _MOST_BUFFERS * BUFFER or not _has_views():
         return False
     return _SHORT * len(lengths) <= int(lengths.sum()) <= BUFFER and int(lengths.min()) > _INLINE
 
 
 def viewed_texts(data: Array, starts: Indices, lengths: Indices) -> list[object]:
-    """Texts in any order, in one call of pyarrow, which reads them where they are.
+    """Texts in any order, in one call of pyarrow, which reads them in place.
 
-    A view of Arrow's has four numbers of 32 bits: the length, the first bytes of the text (which
-    nobody looks at here), the number of a buffer, and the place in it.
+    A view of Arrow's has four numbers of 32 bits: the length, the first bytes of the text (unused
+    here), the number of a buffer, and the place in it.
     """
     import pyarrow as pa
 
@@ -130,7 +130,7 @@ def viewed_texts(data: Array, starts: Indices, lengths: Indices) -> list[object]
 
 @cache
 def _has_views() -> bool:
-    """Does this pyarrow make texts of views?  Not before version 18, nor on big-endian CPUs."""
+    """True if this pyarrow makes texts of views: from version 18 on, and not on big-endian CPUs."""
     sample = np.full(13, ord("a"), np.uint8)
     try:
         return viewed_texts(sample, np.zeros(1, np.int64), np.full(1, 13)) == ["a" * 13]
@@ -168,7 +168,7 @@ def touch(data: Array, starts: Indices, lengths: Indices) -> None:
 
 
 def _is_foreign(data: Array) -> bool:
-    """Is it memory of Arrow's, in which what lies behind a run may not be readable?"""
+    """True for Arrow's memory, in which the bytes behind a run may not be readable."""
     base: object = data
     while isinstance(base, np.ndarray):
         base = base.base

@@ -14,7 +14,7 @@ from loaderx.sources.columns.record_columns import NOTHING, UNKNOWN, Path, same_
 
 
 class MisfitError(Exception):
-    """Two types that no column can hold together."""
+    """Raised for two types that no column can hold together."""
 
     def __init__(self, one: ColumnType, two: ColumnType, path: Path) -> None:
         super().__init__(one, two, path)
@@ -47,7 +47,7 @@ def merged(one: ColumnType, two: ColumnType, path: Path = ()) -> ColumnType:
 
 
 def _merged_arrays(one: ColumnType, two: ColumnType) -> ColumnType | None:
-    """The type of arrays of both; None if they are no arrays, or do not fit."""
+    """The type of arrays of both; None if they are not arrays, or do not fit."""
     if one.kind != two.kind or one.shape != two.shape:
         one, two = _as_ragged(one), _as_ragged(two)
         if one == UNKNOWN and two.kind == "ragged":
@@ -70,9 +70,9 @@ def _as_ragged(kind: ColumnType) -> ColumnType:
 
 
 def settled(kind: ColumnType) -> ColumnType:
-    """The type with float32 for lists that are all empty: so they are in batches.
+    """The type with float32 for lists that are all empty, as in batches.
 
-    For values that are all None as well, which have no type of their own.
+    The same for values that are all None, which have no type of their own.
     """
     if kind.replace(nulls=None) == NOTHING:
         return ColumnType("fixed", np.dtype(np.float32), nulls=0)
@@ -108,7 +108,7 @@ def widened(data: ColumnData, have: ColumnType, want: ColumnType) -> ColumnData:
 
 
 def _blank(kind: ColumnType, count: int) -> ColumnData:
-    """So many values that are zeros, or empty."""
+    """``count`` values that are zeros, or empty."""
     inside = count if kind.is_branch else 0
     fields = {name: _blank(field, inside) for name, field in kind.fields.items()}
     valid = None if kind.nulls is None else np.ones(count, np.bool_)

@@ -160,11 +160,6 @@ class NpyWriter:
             self._write(rows.reshape(-1).view(np.uint8).data)  # times have no `data`
         self.rows += len(rows)
 
-    def append_bytes(self, data: bytes | memoryview, rows: int) -> None:
-        """Adds rows given as bytes."""
-        self._write(memoryview(data))
-        self.rows += rows
-
     def _write(self, data: memoryview) -> None:
         is_large = len(data) >= BLOCK  # small rests are not kept: there may be many files
         missing = -(self._written + len(self._rest)) % BLOCK if is_large else 0

@@ -15,7 +15,7 @@ from loaderx.errors import FileError
 from loaderx.sources.adapt.arrays import ArraySource, LazyArray, read_lazy
 from loaderx.sources.base import Source
 from loaderx.sources.columns.build import fixed_column
-from loaderx.sources.columns.columns import Column
+from loaderx.sources.columns.column import Column
 from loaderx.sources.columns.elements import ListedArrays
 from loaderx.sources.columns.table import ColumnTree, TableSource
 from loaderx.sources.files.arrays import PlacedArray, placed_arrays
@@ -93,7 +93,7 @@ def _shard(
 
 
 def _placed(files: FileSet, number: int, data: Array, array: Array) -> Array | PlacedArray:
-    """The array by its place in the file, if it is a view of it."""
+    """The array by its place in the file, if it is a view of the file."""
     if not array.size or not np.may_share_memory(array, data):
         return array
     offset = array.__array_interface__["data"][0] - data.__array_interface__["data"][0]
@@ -128,14 +128,14 @@ def _mapped(array: Array | LazyArray) -> Array | LazyArray:
 
 
 def _is_special(array: object) -> bool:
-    """Must it be read by a column: ragged, in pieces, or with the bytes of numbers turned round?"""
+    """True if only a column can read it: ragged, in pieces, or in another byte order."""
     if isinstance(array, PlacedArray) and array.is_fetched:
         return True
     return _is_ragged(array) or not getattr(array, "dtype", np.dtype(object)).isnative
 
 
 def _is_ragged(array: object) -> bool:
-    """Are its elements arrays of various lengths?"""
+    """True if its elements are arrays of various lengths."""
     return bool(getattr(array, "is_ragged", False))
 
 

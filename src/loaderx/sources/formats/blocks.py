@@ -3,7 +3,7 @@
 A block (a row group, a compressed batch) must be decoded whole, so records in random order cost a
 thousand times what they should.  One pass over all blocks costs less than an epoch of any other way
 to read them, so that is done first: the columns are decoded into the cache folder, and read from
-there ever after.  With ``cache=False`` nothing is copied, and a global shuffle is refused.
+there from then on.  With ``cache=False`` nothing is copied, and a global shuffle is refused.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from loaderx.sources.adapt.kept_chunks import KeptChunks
 from loaderx.sources.base import Indices
 from loaderx.sources.cache.folder import CopyOf, Json
 from loaderx.sources.columns.build import DataArrays, build_column
-from loaderx.sources.columns.columns import Column, Offsets, TextColumn
+from loaderx.sources.columns.column import Column
 from loaderx.sources.columns.data import ColumnData
 from loaderx.sources.columns.elements import PartElements
+from loaderx.sources.columns.run_columns import Offsets, TextColumn
 from loaderx.sources.columns.table import ColumnTree, TableSource
 from loaderx.sources.columns.text import FEW, bulk_values
 from loaderx.sources.files.parts import Located, Parts
@@ -38,14 +39,14 @@ class BlockFiles(CopiedFiles, Protocol):
     """The shards of a dataset, whose records are decoded in blocks."""
 
     group_rows: npt.NDArray[np.int64]  # records of each block
-    in_pieces: bool  # are blocks fetched when they are read?
+    in_pieces: bool  # True if blocks are fetched when they are read
 
     def block(self, number: int) -> Mapping[str, ColumnData]:
         """The columns of a block."""
         ...
 
     def fetch(self, numbers: Sequence[int]) -> int:
-        """Brings blocks here; returns how many bytes came."""
+        """Fetches blocks; returns the number of bytes that were fetched."""
         ...
 
 
@@ -70,7 +71,7 @@ def open_blocks(
 
 
 def _copied(open_files: OpenBlocks, files: list[str], options: OpenOptions, label: str) -> str:
-    """The folder that has the columns in the native layout; it is made if it is not there."""
+    """The folder that has the columns in the native layout; it is made if it does not exist."""
     columns: Json = None if options.columns is None else list(options.columns)
     fill: Json = {name: repr(value) for name, value in sorted(options.fill.items())}
 
@@ -87,7 +88,7 @@ def _copied(open_files: OpenBlocks, files: list[str], options: OpenOptions, labe
 
 
 class BlockSource(TableSource):
-    """Records straight from blocks: those that were decoded last are kept."""
+    """Records straight from blocks; the blocks that were decoded last are kept."""
 
     is_mapped = False
 
@@ -144,7 +145,7 @@ class Block:
 
     def __init__(self, columns: Mapping[str, ColumnData], text_names: Sequence[str]) -> None:
         self.columns = columns
-        texts = sum(columns[name].nbytes for name in text_names)  # as Python's, once more
+        texts = sum(columns[name].nbytes for name in text_names)  # the same texts as Python objects
         self.nbytes = texts + sum(column.nbytes for column in columns.values())
         self._texts: dict[str, Array | None] = {}
 
@@ -166,13 +167,13 @@ def _all_texts(data: ColumnData) -> Array | None:
     found = np.empty(data.length, object)
     try:
         found[:] = bulk_values(values, offsets, is_text=True)
-    except UnicodeDecodeError:  # only some of them, perhaps
+    except UnicodeDecodeError:  # perhaps only some of them are damaged
         return None
     return found
 
 
 class BlockTexts(TextColumn):
-    """Text, of which each block is made Python's as a whole when it is read in another order."""
+    """Text; a block that is read in another order becomes Python objects as a whole."""
 
     def __init__(
         self, parts: Parts, arrays: DataArrays, blocks: KeptChunks[Block], name: str
@@ -204,7 +205,7 @@ class DecodeBlock:
     def __call__(self, number: int) -> Block:
         columns = self.files.block(number)
         for column in columns.values():
-            _protect(column)  # views of it are handed out
+            _protect(column)  # because views of it are handed out
         return Block(columns, self._texts)
 
 

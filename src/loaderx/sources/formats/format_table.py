@@ -1,7 +1,7 @@
 """All formats of `Dataset.open`: their names, suffixes and marks; `register` adds to them.
 
 A format has a module below `loaderx.sources`, with a function ``open_files``, or ``is_folder`` and
-``folder_splits``.  It is imported when it is asked: to open one format, or to look at a folder.
+``folder_splits``.  It is imported when it is needed: to open the format, or to look at a folder.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ FILE_FORMATS: list[FileFormat] = [
     _files("csv", ".csv", ".tsv", ".tab", module="formats.csv.csv"),
     _files("hdf5", ".h5", ".hdf5", ".hdf", is_head=heads.is_hdf5),
     _files("idx", "-ubyte", ".idx1", ".idx3", is_head=heads.is_idx),
-    # No suffixes: pictures that lie beside the files of another format are no reason to ask which.
+    # No suffixes: images beside the files of another format do not make the format ambiguous.
     _files("images", is_head=heads.is_image, module="formats.image_folder"),
     _files("jsonl", ".jsonl", ".ndjson", ".json", weak=(".json",), module="formats.lines.jsonl"),
     _files("megatron", ".bin", ".idx", is_head=heads.is_megatron),
@@ -99,7 +99,7 @@ _OWN = {one.name for one in FILE_FORMATS} | {one.name for one in FOLDER_FORMATS}
 def register(format: FileFormat) -> None:
     """Adds a format to those of `Dataset.open` and of the command line.
 
-    A package can do without the call: an entry point of the group ``loaderx.formats`` that leads to
+    A package needs no call: an entry point of the group ``loaderx.formats`` that leads to
     a `FileFormat` is found when a file is of no other format.
 
     >>> from loaderx.sources import mapped_arrays

@@ -24,7 +24,7 @@ from loaderx.sources.remote.urls import is_url
 
 
 class H5File(Protocol):
-    """What is used of `h5py.File`."""
+    """The part of `h5py.File` that is used."""
 
     def __getitem__(self, name: str, /) -> H5Dataset: ...
     def visititems(self, visit: Callable[[str, object], None], /) -> object: ...
@@ -40,7 +40,7 @@ class LazyDataset:
         self.shape, self.dtype = tuple(dataset.shape), dataset.dtype
         told: Mapping[str, object] = (
             dataset.dtype.metadata or {}
-        )  # h5py says there what the objects are
+        )  # h5py keeps the type of objects there
         self._is_text = told.get("vlen") is str
         self.is_ragged = "vlen" in told and told["vlen"] not in (str, bytes)
         self._begin()
@@ -118,10 +118,10 @@ def _check_kind(dataset: H5Dataset, where: str) -> None:
 
 
 def _check_inside(dataset: H5Dataset, folder: str | None, where: str) -> None:
-    """Refuses what is read from other files, but for virtual datasets of files below the folder.
+    """Refuses datasets in other files, except virtual datasets of files below the folder.
 
     Files that were downloaded or unpacked have none.  External links are not followed: h5py does
-    not visit what they lead to.
+    not visit their targets.
     """
     if dataset.external:
         raise FileError(
@@ -138,7 +138,7 @@ def _check_inside(dataset: H5Dataset, folder: str | None, where: str) -> None:
             f"{where} is a virtual dataset {what}: it may name only files below its own folder, on "
             "this machine. Write it as a plain dataset, or leave it out with columns=."
         )
-    # libhdf5 would look for them in the current folder, and then give zeros without a word.
+    # libhdf5 would look for them in the current folder, and else return zeros without an error.
     missing = [one for one in names if "%" not in one and not os.path.exists(below(folder, one))]
     if missing:
         raise FileError(

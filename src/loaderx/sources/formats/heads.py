@@ -35,7 +35,7 @@ def is_arrow(head: bytes) -> bool:
 
 
 def is_hdf5(head: bytes) -> bool:
-    # Behind a user block of 512, 1024, ... bytes the mark comes later; then the suffix tells.
+    # Behind a user block of 512, 1024, ... bytes the mark comes later; then the suffix decides.
     return head.startswith(HDF5_MAGIC)
 
 

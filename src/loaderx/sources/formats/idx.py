@@ -1,4 +1,4 @@
-"""IDX files (MNIST and its kin): single files, and folders of images and labels with splits."""
+"""IDX files, such as MNIST: single files, and folders of images and labels with splits."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def open_idx(path: str | os.PathLike[str]) -> Array:
 
 
 def read_idx(place: str, systems: FileSystems) -> Array:
-    """As `open_idx`, of a file that may lie behind a URL."""
+    """Like `open_idx`, for a file that may lie behind a URL."""
     if not is_url(place):
         place = str(Path(place))
         if not os.path.exists(place) and os.path.exists(f"{place}.gz"):
@@ -133,7 +133,7 @@ _LEAVES = {"images": "image", "labels": "label"}
 
 
 def open_files(files: list[str], options: OpenOptions) -> Source:
-    """Each file is a leaf, in the name of the file: ``train-images-idx3-ubyte`` is ``image``."""
+    """Each file is a leaf, named after the file: ``train-images-idx3-ubyte`` is ``image``."""
     arrays = {}
     for file in files:
         match = _NAME.fullmatch(unpacked_name(file))
@@ -154,7 +154,7 @@ def _matches(folder: Folder) -> dict[str, list[str]]:
     for file in folder.files:
         if match := _NAME.fullmatch(file):
             if match[3] and folder.has(file.removesuffix(match[3])):
-                continue  # torchvision leaves what it has downloaded beside what it has unpacked
+                continue  # torchvision leaves the downloaded files beside the unpacked ones
             split = match[1] or ""
             found.setdefault(_SPLITS.get(split, split), []).append(folder.join(file))
     return found

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from loaderx.errors import ArgumentError, ArgumentTypeError, FileError, check_bool, warn_user
 from loaderx.sources.base import Indices, Source
-from loaderx.sources.columns.columns import OBJECT, Column
+from loaderx.sources.columns.column import OBJECT, Column
 from loaderx.sources.columns.table import TableSource
 from loaderx.sources.files.parts import Located
 from loaderx.sources.format import (
@@ -40,7 +40,7 @@ _OTHER_FORMATS = (
     ".tsv", ".npy", ".npz", ".h5", ".hdf5", ".safetensors", ".bin", ".idx", ".mds", ".mdb",
     ".array_record", ".arrayrecord", ".tfrecord", ".tfrecords", ".riegeli",
 )  # fmt: skip
-_MOST_LOOKED_AT = 100  # folders that are searched for an image, to know what a folder is
+_MOST_LOOKED_AT = 100  # folders that are searched for an image, to recognise the format
 _DEEPEST = 4
 _LABEL = ArraySpec((), np.dtype(np.int64))
 
@@ -71,7 +71,7 @@ class _ImageTable(TableSource):
 class ImageFolder(_ImageTable):
     """Images in folders that are named after their classes: records ``{"image", "label"}``.
 
-    Every folder in ``root`` is a class, also an empty one; images may lie in further folders below
+    Every folder in ``root`` is a class, even an empty one; images may lie in further folders below
     it.  Classes are numbered in the order of their names.  Where ``root`` has images and no
     folders, records are ``{"image"}``.  Files are sorted by name, plainly: ``10.jpg`` comes before
     ``2.jpg``.
@@ -133,7 +133,7 @@ def _check_files(files: LooseFiles | UrlFiles, has_classes: bool, beside: int, f
 
 
 def _names(classes: Sequence[str] | None, found: list[bytes], folder: str) -> tuple[str, ...]:
-    """The names of the classes, which have those of the folders among them."""
+    """The names of the classes, which include those of the folders."""
     have = tuple(os.fsdecode(one) for one in found)
     if classes is None:
         if _are_splits(have):
@@ -153,7 +153,7 @@ def _names(classes: Sequence[str] | None, found: list[bytes], folder: str) -> tu
 
 
 def _are_splits(names: Sequence[str]) -> bool:
-    """Are these folders splits?  ``test1`` and ``test2`` are classes, and so are train and car."""
+    """True for names of splits; ``test1`` and ``test2`` are classes, and so are train and car."""
     splits = {folder_split(name) for name in names}
     return bool(names) and "" not in splits and len(splits) == len(names)
 
@@ -182,7 +182,7 @@ class _ImageColumn(Column):
 
 
 class _LabelColumn(Column):
-    """The number of the class, which depends on the folder alone."""
+    """The number of the class, which only depends on the folder."""
 
     def __init__(self, files: LooseFiles | UrlFiles, labels: npt.NDArray[np.int64]) -> None:
         self._files, self._labels = files, labels  # a label for each folder of `files`
@@ -199,7 +199,7 @@ class _LabelColumn(Column):
 
 
 class _UrlFolder(_ImageTable):
-    """As `ImageFolder`, of a folder behind a URL."""
+    """Like `ImageFolder`, for a folder behind a URL."""
 
     def __init__(
         self, folder: Folder, options: OpenOptions, classes: Sequence[str] | None = None
@@ -252,7 +252,7 @@ class _ImageFiles(_ImageTable):
 
 
 def is_folder(folder: Folder) -> bool:
-    """Are there images in it, and nothing that another format would read?"""
+    """True if there are images in it, and no files that another format would read."""
     others = [name for name in folder.files if name not in _METADATA]  # these are refused
     if any(name.lower().endswith(_OTHER_FORMATS) for name in others):
         return False
@@ -262,7 +262,7 @@ def is_folder(folder: Folder) -> bool:
 
 
 def _holds_images(folder: Folder) -> bool:
-    """Has one of the first folders below it an image?"""
+    """True if one of the first folders below it has an image."""
     left, looked_at = [(folder, 0)], 0
     while left and looked_at < _MOST_LOOKED_AT:
         one, depth = left.pop(0)
@@ -275,7 +275,7 @@ def _holds_images(folder: Folder) -> bool:
 
 
 def _refuse_texts(folder: Folder) -> None:
-    """Refuses images with a file of the same name (a caption, say), which would be left out."""
+    """Refuses images with a file of the same name, such as a caption, which would be left out."""
     stems = {os.path.splitext(name)[0]: name for name in folder.files if _is_image(name)}
     for name in folder.files:
         image = stems.get(os.path.splitext(name)[0])

@@ -1,8 +1,8 @@
 """`LooseFiles`: many small files, each of them a record.
 
 Names are kept as bytes, one after another in one array: a million of them take some 30 MB and no
-Python object each.  Files are listed without a look at each (`os.scandir` knows folders from files)
-and opened only to be read.
+Python object each.  Listing takes no system call for each file (`os.scandir` knows folders from
+files); files are opened only to be read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.files.file_system import FileSystems
 from loaderx.sources.files.parts import Parts
 
-_SKIPPED = b"__MACOSX"  # what unpacking on another system leaves behind
+_SKIPPED = b"__MACOSX"  # files that unpacking on another system leaves behind
 _FLAGS = (
     os.O_RDONLY
     | getattr(os, "O_CLOEXEC", 0)
@@ -62,11 +62,11 @@ class LooseFiles:
         return os.fsdecode(path)
 
     def folder_numbers(self, indices: Indices) -> npt.NDArray[np.intp]:
-        """In which folder each of these files lies."""
+        """The folder of each of these files."""
         return np.searchsorted(self.parts.ends, indices, side="right")
 
     def read(self, indices: Indices) -> Iterator[bytes]:
-        """The content of these files, each read when it is asked for."""
+        """The content of these files, each read when it is requested."""
         return map(read_file, self._paths(indices))
 
     def _paths(self, indices: Indices) -> Iterator[bytes]:
@@ -91,7 +91,7 @@ class UrlFiles:
         return self._files.paths[number]
 
     def folder_numbers(self, indices: Indices) -> npt.NDArray[np.intp]:
-        """In which folder each of these files lies."""
+        """The folder of each of these files."""
         return np.searchsorted(self.parts.ends, indices, side="right")
 
     def read(self, indices: Indices) -> Iterator[bytes]:
@@ -101,7 +101,7 @@ class UrlFiles:
         return map(self._read, indices.tolist())
 
     def fetch(self, indices: Indices) -> int:
-        """Has these files on disk; returns the bytes that came."""
+        """Fetches these files to disk; returns the number of bytes that were fetched."""
         return self._files.fetch_files(np.unique(indices).tolist())
 
     def _read(self, number: int) -> bytes:
@@ -114,13 +114,13 @@ def read_file(path: bytes) -> bytes:
     try:
         descriptor = os.open(path, _FLAGS)
     except FileNotFoundError as error:
-        raise BadRecordError("the file is not there any more.") from error
+        raise BadRecordError("the file no longer exists.") from error
     except OSError as error:
         raise BadRecordError(f"it cannot be opened: {error.strerror}.") from error
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise BadRecordError("it is no regular file.")
+            raise BadRecordError("it is not a regular file.")
         data = os.read(descriptor, status.st_size)
         while len(data) < status.st_size:  # the system reads 2 GB at most at a time
             piece = os.read(descriptor, status.st_size - len(data))
@@ -163,7 +163,7 @@ def list_folder(folder: bytes, suffixes: tuple[bytes, ...]) -> tuple[list[bytes]
 
 
 def _check_link(folder: bytes, entry: os.DirEntry[bytes]) -> None:
-    """Refuses a link to a folder that it lies in itself: its files would have no end."""
+    """Refuses a link to a folder around it: its files would have no end."""
     if entry.is_symlink():
         target = os.path.realpath(entry.path)
         if os.path.commonpath([target, os.path.realpath(folder)]) == target:
@@ -174,7 +174,7 @@ def _check_link(folder: bytes, entry: os.DirEntry[bytes]) -> None:
 
 
 def list_below(folder: bytes, suffixes: tuple[bytes, ...]) -> list[FolderFiles]:
-    """Such files in this folder and in those below it; each that has some, sorted by path."""
+    """The folders with such files, this one and those below it, sorted by path."""
     found: list[FolderFiles] = []
     left = [folder]
     while left:

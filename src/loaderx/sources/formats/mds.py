@@ -15,15 +15,10 @@ from loaderx.errors import FileError
 from loaderx.sources.base import Indices
 from loaderx.sources.cache.folder import Json
 from loaderx.sources.cache.unpack import GZIP, ZSTD, unpack
-from loaderx.sources.columns.columns import (
-    BytesColumn,
-    Column,
-    DecodedColumn,
-    FixedRunColumn,
-    Lists,
-    TextColumn,
-)
+from loaderx.sources.columns.column import Column
+from loaderx.sources.columns.derived_columns import DecodedColumn
 from loaderx.sources.columns.elements import Needs, PartElements, fetched_bytes
+from loaderx.sources.columns.run_columns import BytesColumn, FixedRunColumn, Lists, TextColumn
 from loaderx.sources.columns.table import TableSource
 from loaderx.sources.files.arrays import PlacedArray, placed_arrays
 from loaderx.sources.files.cold import Span
@@ -35,7 +30,7 @@ from loaderx.sources.formats.mds_columns import MdsColumn, column_of
 from loaderx.sources.mapping import reading
 
 _INDEX = "index.json"
-_HEAD_BYTES, _WORDS = 1 << 16, (b'"shards"', b'"column_encodings"')  # that tell it from others
+_HEAD_BYTES, _WORDS = 1 << 16, (b'"shards"', b'"column_encodings"')  # marks of the format
 _PACKED = {"zstd": ZSTD, "gz": GZIP}
 
 
@@ -79,7 +74,7 @@ class _Samples:
         return column if told.decode is None else DecodedColumn(column, told.decode)
 
     def find(self, at: Located) -> tuple[Indices, Indices]:
-        """Where each column of each sample begins and ends; all columns of a batch ask for it."""
+        """Where each column of each sample begins and ends; used by all columns of a batch."""
         latest = self._latest
         if latest is None or latest[0] is not at:
             self._latest = latest = at, self._find(at)
@@ -110,13 +105,13 @@ class _Samples:
         return stops - sizes, stops
 
     def spans(self, at: Located) -> Iterator[Span]:
-        """What is read to find them."""
+        """The bytes that are read to find them."""
         yield from self._offsets.spans(at, at.rows + 2)
         starts, _ = self._offsets.pairs(at)
         yield from self._bytes.spans(at.moved(starts), starts + 4 * len(self._variable))
 
     def needs(self, at: Located) -> Iterator[Needs]:
-        """What must be fetched to find them."""
+        """The ranges to fetch to find them."""
         yield self._offsets.needs(at, at.rows + 2)
         starts, _ = self._offsets.pairs(at)
         yield self._bytes.needs(at.moved(starts), starts + 4 * len(self._variable))
@@ -185,7 +180,7 @@ def _check_shard(shard: Mapping[str, Json], first: Mapping[str, Json], where: st
 
 
 def _file(folder: Folder, shard: dict[str, dict[str, str]], options: OpenOptions) -> str:
-    """The path of a shard, unpacked if only the packed one is there."""
+    """The path of a shard, unpacked if only the packed one exists."""
     plain = folder.join(shard["raw_data"]["basename"])
     if folder.file_systems.of(plain).is_file(plain):
         return plain
@@ -210,7 +205,7 @@ def _missing(folder: Folder, path: str) -> FileError:
 
 def _check_file(files: FileSet, number: int, count: int) -> None:
     path, size = files.paths[number], files.sizes[number]
-    # Of a file behind a URL not even its first bytes may be here: samples that do not lie where it
+    # The first bytes of a file behind a URL may not be here yet: samples that do not lie where it
     # says are noticed where they are read.
     is_remote = files.files.is_remote(path)
     head = files.known_head(number)[:4] if is_remote else files.data(number)[:4].tobytes()
@@ -219,7 +214,7 @@ def _check_file(files: FileSet, number: int, count: int) -> None:
 
 
 def _has_index(folder: Folder) -> bool:
-    """Is there an ``index.json`` of MDS?  Others use the name, too; its shards may be missing."""
+    """True if there is an ``index.json`` of MDS, a name that others use, too."""
     if not folder.has(_INDEX):
         return False
     if any(".mds" in name for name in folder.files):

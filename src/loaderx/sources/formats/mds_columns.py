@@ -32,7 +32,7 @@ _IMAGE_LISTS = ("list[jpeg]", "list[png]")
 
 
 class MdsColumn(Frozen):
-    """One column: the size of its values, if they have one, and what they are."""
+    """One column: the size of its values, if they have one, and their kind."""
 
     name: str
     size: int | None
@@ -73,7 +73,7 @@ def _fixed(
 
 
 class _Decoder:
-    """Makes a value of its bytes; whatever is wrong with these, it is a bad record."""
+    """Makes a value of its bytes; any error in them is a bad record."""
 
     def __init__(self, decode: Decode) -> None:
         self._decode = decode
@@ -84,7 +84,7 @@ class _Decoder:
             return self._decode(data)
         except (MissingPackageError, Warning):
             raise
-        except Exception as error:  # of damaged values decoders raise almost anything
+        except Exception as error:  # decoders raise almost anything for damaged values
             raise BadRecordError(f"a value is damaged: {one_line(error)}") from error
 
 
@@ -117,7 +117,7 @@ def _image_decoder(kind: str) -> Decode:
     check_decoder()
     if kind in _IMAGES:
         return decode_image
-    skip = 4 if kind in _IMAGE_LISTS else 0  # a list begins with a number that means nothing yet
+    skip = 4 if kind in _IMAGE_LISTS else 0  # a list begins with a number that has no meaning yet
     return partial(_images, skip)
 
 

@@ -1,4 +1,4 @@
-"""Megatron's token files: ``name.bin`` with the tokens, ``name.idx`` with where sequences lie."""
+"""Megatron's token files: ``name.bin`` with the tokens, ``name.idx`` with their sequences."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 
 from loaderx.errors import FileError
 from loaderx.sources.base import Indices, Source
-from loaderx.sources.columns.columns import ListColumn, Lists
 from loaderx.sources.columns.elements import PartElements
+from loaderx.sources.columns.run_columns import ListColumn, Lists
 from loaderx.sources.columns.table import TableSource
 from loaderx.sources.files.arrays import PlacedArray, PlacedArrays, placed_arrays
 from loaderx.sources.files.cold import Span
@@ -27,14 +27,14 @@ _DTYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 6: "<f8", 7: "<f4", 8
 
 
 class _Shard(NamedTuple):
-    """What the header of an index says."""
+    """The header of an index."""
 
     sequences: int
     dtype: np.dtype[np.generic]
 
 
 class _Sequences(Lists):
-    """Where sequences lie: the first byte of each, and how many tokens it has."""
+    """Where sequences lie: the first byte of each, and its number of tokens."""
 
     def __init__(self, indexes: FileSet, data: FileSet, shards: Sequence[_Shard]) -> None:
         self._indexes, self._data = indexes, data
@@ -111,7 +111,8 @@ def _shard(indexes: FileSet, number: int) -> _Shard:
         )
     if magic != MEGATRON_MAGIC or version != 1 or code not in _DTYPES:
         raise FileError(
-            f"{path} is no index of Megatron that loaderx knows (version {version}, type {code})."
+            f"{path} is not an index of Megatron that loaderx reads (version {version}, "
+            f"type {code})."
         )
     needed = _HEADER.size + 12 * sequences + 8 * documents
     if needed > len(index):

@@ -8,9 +8,8 @@ import os
 from loaderx.errors import FileError
 from loaderx.sources.base import Source
 from loaderx.sources.columns.build import fixed_column
-from loaderx.sources.columns.npy_columns import FetchedNpyArrays
 from loaderx.sources.columns.table import TableSource
-from loaderx.sources.files.arrays import open_arrays, open_shard
+from loaderx.sources.files.arrays import PlacedArray, open_arrays, open_shard, placed_arrays
 from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.files.npy import has_header, read_header
 from loaderx.sources.files.parts import Parts
@@ -20,7 +19,7 @@ from loaderx.sources.formats.array_files import source_of_arrays
 from loaderx.sources.remote.urls import file_name
 from loaderx.tree import ArraySpec
 
-LARGE = 8 << 20  # bytes of an array of which rows are fetched; smaller ones come whole
+LARGE = 8 << 20  # bytes: rows of larger arrays are fetched one by one, smaller arrays whole
 _HEAD = 512
 
 
@@ -46,7 +45,7 @@ def open_files(files: list[str], options: OpenOptions) -> Source:
 
 
 def _fetched(path: str, options: OpenOptions) -> Source | None:
-    """A large array behind a URL, whose rows are fetched as they are read; None: it is not one."""
+    """A large array behind a URL, whose rows are fetched as they are read; None for others."""
     systems = options.cache.files
     if not systems.is_remote(path) or systems.of(path).is_folder(path):
         return None
@@ -64,8 +63,9 @@ def _fetched(path: str, options: OpenOptions) -> Source | None:
         return None
     name = os.path.splitext(file_name(path))[0]
     (chosen,) = options.chosen([name], path)
-    arrays = FetchedNpyArrays(files, [0], dtype, header.shape[1:], rows)
-    column = fixed_column(Parts(rows), arrays, ArraySpec(header.shape[1:], dtype))
+    array = PlacedArray(files, 0, header.start, dtype, header.shape, in_pieces=True)
+    spec = ArraySpec(header.shape[1:], dtype)
+    column = fixed_column(Parts(rows), placed_arrays([array]), spec)
     return TableSource({chosen: column}, rows[0], label="npy")
 
 

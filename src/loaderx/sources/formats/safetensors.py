@@ -57,7 +57,7 @@ def _header(files: FileSet, number: int) -> tuple[dict[str, object], int]:
         raise FileError(f"{path} is damaged or cut off: its header would have {length} bytes.")
     header = json.loads(_first_bytes(files, number, 8 + length)[8:])
     if not isinstance(header, dict):
-        raise FileError(f"{path} is no safetensors file: its header is no table of tensors.")
+        raise FileError(f"{path} is not a safetensors file: its header is not a table of tensors.")
     return header, 8 + length
 
 

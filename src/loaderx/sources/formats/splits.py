@@ -17,10 +17,10 @@ from loaderx.errors import ArgumentError, ArgumentTypeError
 from loaderx.sources.files.paths import is_data, natural_order, plain_name
 from loaderx.sources.format import Folder
 
-# Which split a file belongs to, told by its name, as Hugging Face's hub does it.
+# The split of a file follows from its name, as on the Hugging Face hub.
 #
-# ``train-00000-of-00004.parquet``, ``data/test.jsonl`` and ``validation/0001.tar`` say it; a folder
-# in which no file says so has no splits.
+# ``train-00000-of-00004.parquet``, ``data/test.jsonl`` and ``validation/0001.tar`` name one; a
+# folder in which no file names a split has none.
 
 _WORDS = {
     "train": ("train", "training"),
@@ -33,7 +33,7 @@ _DEEPEST = 4  # folders below the one that was given
 
 
 def canonical_split(name: str) -> str:
-    """The split that a name stands for by itself; other names stand for themselves.
+    """The split that a name stands for; a name that stands for none is its own split.
 
     >>> canonical_split("val"), canonical_split("Training"), canonical_split("train2017")
     ('validation', 'train', 'train2017')
@@ -42,7 +42,7 @@ def canonical_split(name: str) -> str:
 
 
 def folder_split(name: str) -> str:
-    """The split that the name of a folder says and nothing else; "" if it says another thing.
+    """The split that the name of a folder stands for as a whole; "" if it stands for none.
 
     >>> folder_split("val"), folder_split("train2017"), folder_split("test_tubes")
     ('validation', 'train', '')
@@ -62,7 +62,7 @@ def split_files(folder: Folder, suffixes: tuple[str, ...]) -> dict[str, list[str
     files = sorted(_files(folder, "", suffixes, _DEEPEST), key=natural_order)
     for name in files:
         found.setdefault(split_of(name), []).append(folder.join(name))
-    if "" in found and len(found) > 1:  # some say it, some do not: then none is taken at its word
+    if "" in found and len(found) > 1:  # only some files name a split: then none is trusted
         return {"": [folder.join(name) for name in files]}
     return {name: found[name] for name in in_order(found)}
 
@@ -99,7 +99,7 @@ _BOUND = re.compile(r"(-?\d+(?:_\d+)*)\s*(%|shards?|)")
 
 
 class SplitSize(NamedTuple):
-    """How many records a split has, and how many each of its shards (None: it has no shards)."""
+    """The number of records of a split, and of each of its shards (None if it has no shards)."""
 
     records: int
     shards: Sequence[int] | None = None
@@ -121,7 +121,7 @@ class _Asked(NamedTuple):
 
 
 def names_in(split: str) -> list[str]:
-    """The names of the splits that are asked for, each once."""
+    """The names of the requested splits, each once."""
     return list(dict.fromkeys(asked.name for asked in _parse(split)))
 
 
@@ -177,7 +177,7 @@ def _bound(text: str, default: int, size: SplitSize, asked: _Asked) -> int:
 
 
 def _shard_start(number: int, size: SplitSize, asked: _Asked) -> int:
-    """Where a shard begins; of a negative number, how far that is from the end."""
+    """Where a shard begins; for a negative number, the distance from the end."""
     if size.shards is None:
         raise ArgumentError(f"split {asked.text!r} counts shards, and this data has none.")
     starts = np.concatenate([[0], np.cumsum(size.shards)])

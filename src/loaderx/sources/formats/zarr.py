@@ -48,7 +48,7 @@ class _Rows:
 
     def __getitem__(self, index: slice | Indices) -> Leaf:
         with reading(self._where):
-            # By lists of rows it is indexed only there.
+            # Only the outer index takes lists of rows.
             by: LazyArray = getattr(self._array, "oindex", self._array)
             return (self._array if isinstance(index, slice) else by)[index]
 

@@ -1,7 +1,7 @@
 """Stores for zarr 3: files behind URLs, whose chunks are fetched when they are read; and a check.
 
-Blosc reads as many bytes of a chunk as its header says, also those that a chunk that is cut off
-does not have: it would give what lies behind it in memory.
+Blosc reads as many bytes of a chunk as its header says, even if the chunk is cut off: it would
+return the memory behind it.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def store_of(path: str, systems: FileSystems) -> CheckedStore:
     return CheckedStore(LocalStore(path, read_only=True))
 
 
-class CheckedStore(WrapperStore):  # type: ignore[misc]  # zarr is not there for mypy
+class CheckedStore(WrapperStore):  # type: ignore[misc]  # mypy has no types of zarr
     """A store that compares the chunks of Blosc with their length."""
 
-    _blosc: tuple[str, ...] = ()  # where arrays lie whose chunks are such
+    _blosc: tuple[str, ...] = ()  # the paths of arrays with such chunks
 
     def know(self, arrays: Iterable[Any]) -> None:
-        """Says which arrays there are."""
+        """Lists the arrays."""
         self._blosc = tuple(_folder(array) for array in arrays if _is_blosc(array))
 
     async def get(
@@ -68,7 +68,7 @@ def _is_note(key: str) -> bool:
     return key.rpartition("/")[2] in (".zarray", ".zattrs", ".zgroup", ".zmetadata", "zarr.json")
 
 
-class UrlStore(Store):  # type: ignore[misc]  # zarr is not there for mypy
+class UrlStore(Store):  # type: ignore[misc]  # mypy has no types of zarr
     """A folder behind a URL, read only."""
 
     supports_writes = supports_deletes = supports_partial_writes = False

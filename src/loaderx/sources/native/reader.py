@@ -11,10 +11,10 @@ import numpy as np
 from loaderx.errors import ArgumentError, FileError
 from loaderx.sources.base import Source
 from loaderx.sources.columns.build import build_column, valid_of
-from loaderx.sources.columns.columns import Column, FilledColumn, OptionalColumn
+from loaderx.sources.columns.column import Column
 from loaderx.sources.columns.data import ColumnType, Which, nulls_found
+from loaderx.sources.columns.derived_columns import FilledColumn, OptionalColumn
 from loaderx.sources.columns.elements import ArrayOf
-from loaderx.sources.columns.npy_columns import FetchedNpyArrays, NpyArrays
 from loaderx.sources.columns.table import ColumnTree, TableSource
 from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.files.file_system import FileSystems
@@ -28,6 +28,7 @@ from loaderx.sources.native.layout import (
     file_name,
     read_description,
 )
+from loaderx.sources.native.npy_arrays import FetchedNpyArrays, NpyArrays
 from loaderx.tree import ArraySpec
 
 Columns: TypeAlias = "dict[str, Column | ColumnTree]"

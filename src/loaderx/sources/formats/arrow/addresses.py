@@ -53,7 +53,7 @@ class Node(Frozen):
 
 
 def node_of(kind: pa.DataType) -> Node | None:
-    """The layout of an Arrow type; None if its values cannot be read where they lie."""
+    """The layout of an Arrow type; None if its values cannot be read in place."""
     while hasattr(kind, "storage_type"):
         kind = kind.storage_type
     text = str(kind)
@@ -88,7 +88,7 @@ def _with_children(node: Node, kinds: list[pa.DataType]) -> Node | None:
 
 
 class NotMappedError(Exception):
-    """Buffers lie elsewhere than in the file: they were compressed, or had to be copied."""
+    """Raised if buffers do not lie in the file: they were compressed, or had to be copied."""
 
 
 class Addresses:

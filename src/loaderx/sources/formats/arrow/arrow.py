@@ -14,7 +14,7 @@ import numpy.typing as npt
 from loaderx.errors import FileError
 from loaderx.sources.base import Source
 from loaderx.sources.cache.folder import CacheFolder
-from loaderx.sources.columns.columns import Column
+from loaderx.sources.columns.column import Column
 from loaderx.sources.columns.data import nulls_found
 from loaderx.sources.columns.table import TableSource
 from loaderx.sources.files.file_set import FileSet
@@ -61,7 +61,7 @@ def open_arrow(
     Args:
         files: shards, in order.
         options: those of `Dataset.open`.
-        features: what Hugging Face says of the columns, where the files do not.
+        features: Hugging Face's description of the columns, where the files have none.
         indices: files with the row of each record, where records are a choice of rows.
         label: the name of the format.
     """
@@ -105,7 +105,7 @@ def _column_slots(file: ArrowFile, name: str) -> npt.NDArray[np.int64]:
 
 
 class _Mapped:
-    """Files whose records can be read where they lie, if they can."""
+    """Files whose records are read in place, if that is possible."""
 
     def __init__(
         self, files: FileSet, index: ArrowIndex, options: OpenOptions, features: Features | None
@@ -153,7 +153,7 @@ class _Mapped:
                 continue
             if leaf.name not in self._options.fill:
                 self._refuse(leaf)
-            if leaf.has_inner_nulls:  # items of lists: what is read must be made first
+            if leaf.has_inner_nulls:  # items of lists cannot be filled as they are read
                 self.is_mapped = False
 
     def _refuse(self, leaf: Leaf) -> None:
@@ -168,7 +168,7 @@ class _Mapped:
             raise nulls_found(at, name, batches.count_nulls(leaf.valid), example)
         with reading(path):
             for place, batch in enumerate(ArrowReader(self._files.data(file), path).batches()):
-                if place == number:  # the conversion says what is wrong with it
+                if place == number:  # the conversion names what is wrong
                     top, kinds = leaf.path[0], self._known.kinds
                     arrow_data(batch.column(top), kinds[top], top, {}, path)
         raise nulls_found(f"{path}: column {name!r}", name, 1)

@@ -1,4 +1,4 @@
-"""Arrow files that cannot be read where they lie: their record batches are decoded."""
+"""Arrow files that cannot be read in place: their record batches are decoded."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class ArrowBlocks:
         }
 
     def _batch(self, block: _Block) -> pa.RecordBatch:
-        """A stream is read on from where it is, or else from its beginning."""
+        """A stream is read on from its position, or again from its beginning."""
         with self._lock:
             position = self._open.pop(block.file, None)
         if position is None or position.number > block.number:

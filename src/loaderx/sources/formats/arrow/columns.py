@@ -1,8 +1,8 @@
 """Arrow arrays as the plain arrays of `ColumnData`, built from Arrow's own buffers.
 
 Numbers, lists, text and bytes are views: nothing is copied, so this serves mapped files as well as
-what was decoded into memory.  `pyarrow.Array.to_numpy` is not used: it imports pandas where that is
-installed, and makes floats of integers that have nulls.  Slices and nulls are minded: an array may
+decoded data in memory.  `pyarrow.Array.to_numpy` is not used: it imports pandas where that is
+installed, and makes floats of integers that have nulls.  Slices and nulls are handled: an array may
 begin anywhere in its buffers, and nulls are refused or filled.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from loaderx.errors import ArgumentError, FileError, one_line
 from loaderx.sources.columns.build import DataArrays, build_column
-from loaderx.sources.columns.columns import Column
+from loaderx.sources.columns.column import Column
 from loaderx.sources.columns.data import (
     ITEMS,
     ColumnData,
@@ -43,7 +43,7 @@ def arrow_data(
     """The data of an Arrow array.
 
     Args:
-        array: what a column holds of some records.
+        array: the values of some records of a column.
         kind: its type, from `column_types`.
         name: the path of the column, in messages and in ``fill``.
         fill: values in place of nulls.
@@ -100,7 +100,7 @@ class _Reader:
     def _fixed(
         self, array: pa.Array, dtype: np.dtype[np.generic], shape: tuple[int, ...], name: str
     ) -> Array:
-        """Rows of one shape; ``array`` has no nulls, unless it is of lists."""
+        """Rows of one shape; ``array`` has no nulls, unless it has lists."""
         if str(array.type).startswith("fixed_size_binary"):
             return _numbers(array, np.dtype((np.uint8, shape)))
         rows, axes = len(array), list(shape)
@@ -197,9 +197,9 @@ def checked(array: pa.Array) -> pa.Array:
     """The array, if all that it holds lies within it.
 
     pyarrow's functions trust offsets, views and the ends of runs, which may be damaged: they would
-    read what lies elsewhere in memory, or crash.
+    read other memory, or crash.
     """
-    plain = _PLAIN.get(str(array.type))  # whether text is UTF-8 is told where it is read
+    plain = _PLAIN.get(str(array.type))  # whether text is UTF-8 is checked where it is read
     (array if plain is None else array.view(plain)).validate(full=True)
     return array
 
@@ -253,7 +253,7 @@ _NOTHING = np.empty(0, np.uint8)
 
 
 def _numbers(array: pa.Array, dtype: np.dtype[np.generic]) -> Array:
-    """Numbers as an array; of bools and of dates in days a copy, else a view."""
+    """Numbers as an array: a copy of bools and of dates in days, else a view."""
     count, start, buffer = len(array), array.offset, array.buffers()[1]
     if not count or not dtype.itemsize:
         return np.empty((count, *dtype.shape), dtype.base)

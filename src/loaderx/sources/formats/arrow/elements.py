@@ -1,4 +1,4 @@
-"""Elements of Arrow record batches, read by address: what `addresses` found, without pyarrow.
+"""Elements of Arrow record batches, read by the addresses that `addresses` found, without pyarrow.
 
 A record batch is a part of the dataset.  The slots of a column say where its buffers lie in each
 of them, so shuffled records from hundreds of batches are one gather from the bytes of their file.
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from loaderx.errors import FileError
 from loaderx.sources.base import BadRecordError, Indices
-from loaderx.sources.columns.columns import Column
+from loaderx.sources.columns.column import Column
 from loaderx.sources.columns.elements import Elements, Needs, Runs
 from loaderx.sources.files.byte_ranges import gather_rows
 from loaderx.sources.files.cold import Span
@@ -32,7 +32,7 @@ _SHIFTS = {1: 0, 2: 1, 4: 2, 8: 3}
 
 
 class Memory(Protocol):
-    """Where batches lie: the bytes of a file, by its number."""
+    """The bytes in which batches lie, by the number of the file."""
 
     def data(self, number: int, /) -> Array: ...
 
@@ -50,8 +50,8 @@ class RecordBatches:
         """
         Args:
             memory: the files.
-            batches: how many of the batches each file has.
-            rows: how many records each batch has.
+            batches: the number of batches in each file.
+            rows: the number of records in each batch.
             chosen: the row of each record, where records are a choice of rows in another order.
         """
         self._memory, self._rows, self._chosen = memory, Parts(rows), chosen
@@ -86,7 +86,7 @@ class RecordBatches:
         return self._memory.data(int(self._file_of[batch]))
 
     def count_nulls(self, valid: Sequence[Slot]) -> int:
-        """How many records are null by one of these slots."""
+        """The number of records that are null by one of these slots."""
         nulls = NullBits(self, valid)
         found = 0
         for batch, count in enumerate(self._rows.counts.tolist()):
@@ -101,7 +101,7 @@ class Addressed(Elements):
     def __init__(
         self, batches: RecordBatches, addresses: Slot, spec: ArraySpec, counts: Slot | None = None
     ) -> None:
-        """``counts``: how many there are in each batch, of bytes."""
+        """``counts``: the number of them in each batch, for bytes."""
         self._batches, self._addresses, self._spec, self._counts = batches, addresses, spec, counts
         self._width = spec.dtype.itemsize * math.prod(axis or 0 for axis in spec.shape)
 
@@ -126,7 +126,7 @@ class Addressed(Elements):
                 found = np.empty((len(some), *out.shape[1:]), out.dtype)
                 _take(data, some, found)
                 out[places] = found
-        except (IndexError, ValueError) as error:  # an index that is damaged
+        except (IndexError, ValueError) as error:  # a damaged index
             raise BadRecordError(DAMAGED) from error
 
     def _take_runs(self, runs: Sequence[Run], out: Array) -> bool:
@@ -196,7 +196,7 @@ class Addressed(Elements):
 
 
 def _take(data: Array, addresses: Indices, out: Array) -> None:
-    """Elements at any addresses; numbers mostly are aligned."""
+    """Elements at any addresses; most numbers are aligned."""
     width = out.dtype.itemsize
     if out.ndim > 1 or width not in _SHIFTS or (addresses & (width - 1)).any():
         gather_rows(data, addresses, out)

@@ -1,6 +1,6 @@
 """Arrow IPC files and streams: their record batches, and an index of where these lie.
 
-pyarrow reads the schema and the messages.  Of an uncompressed file nothing else is needed: the
+pyarrow reads the schema and the messages.  An uncompressed file needs nothing else: the
 addresses of all buffers are kept in the cache folder, and records are read from the mapped file.
 Others (compressed, or with dictionaries or views) are decoded batch by batch.
 """
@@ -54,7 +54,7 @@ class ArrowReader:
         self.schema: pa.Schema = self._reader.schema
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All of them that have records, checked as far as their lengths and buffers go."""
+        """All batches that have records; their lengths and buffers are checked."""
         for batch in self._file() if self._is_file else self._stream():
             if len(batch):
                 batch.validate()
@@ -70,7 +70,7 @@ class ArrowReader:
                 yield self._reader.read_next_batch()
             except StopIteration:
                 break
-        # A stream may be cut off between two batches: only its end mark tells that it is whole.
+        # A stream may be cut off between two batches: only its end mark shows that it is whole.
         end = self._input.tell()
         if bytes(self._data[max(0, end - 8) : end]) != _END:
             raise FileError(
@@ -87,7 +87,7 @@ class ArrowReader:
 
 
 class ArrowFile(NamedTuple):
-    """What the index has of one file."""
+    """The index of one file."""
 
     schema: pa.Schema
     is_mapped: bool
@@ -125,14 +125,14 @@ class ArrowIndex:
         return IndexedFile({"rows": rows, "slots": slots}, {"schema": schema, "mapped": True})
 
     def files(self) -> Iterator[ArrowFile]:
-        """What is known of each file."""
+        """The index of each file."""
         import pyarrow as pa
 
         starts = np.cumsum(self._counts("slots")) - self._counts("slots")
         text, schema, columns = None, pa.schema([]), {}
         for number, note in enumerate(self._found.notes):
             assert isinstance(note, dict)
-            if note["schema"] != text:  # shards mostly have the same
+            if note["schema"] != text:  # most shards have the same
                 text = note["schema"]
                 schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(str(text))))
                 columns = _column_slots(_nodes(schema))
@@ -145,7 +145,7 @@ class ArrowIndex:
 
 
 def _nodes(schema: pa.Schema) -> dict[str, Node]:
-    """The layout of each column that can be read where it lies."""
+    """The layout of each column that can be read in place."""
     found = {field.name: node_of(field.type) for field in schema}
     return {name: node for name, node in found.items() if node is not None}
 

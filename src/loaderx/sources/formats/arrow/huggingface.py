@@ -3,7 +3,7 @@
 - ``save_to_disk``: ``state.json`` names the Arrow files, ``dataset_info.json`` has the features;
 - a saved `DatasetDict`: ``dataset_dict.json`` names the splits, each a folder as above;
 - the cache: ``name-split-00000-of-00002.arrow`` beside a ``dataset_info.json``.  Files that are
-  named ``cache-*.arrow`` are results of `map` and the like, and are not data.
+  named ``cache-*.arrow`` are results of `map` and similar methods, and are not data.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _open_saved(folder: Folder, options: OpenOptions) -> Source:
     files = _named_files(folder, state.get("_data_files"))
     if not files:
         raise FileError(f"{folder.join(_STATE)} names no files: the dataset is empty.")
-    # Old versions have saved a choice of rows as such; new ones write the rows themselves.
+    # Old versions saved a choice of rows as row numbers; new ones write the rows themselves.
     told = state.get("_indices_data_files") or state.get("_indices_files")
     indices = _named_files(folder, told) or None
     features = _features(folder)

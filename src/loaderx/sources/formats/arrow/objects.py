@@ -1,8 +1,8 @@
 """Datasets of Hugging Face's `datasets` as objects, read from their Arrow tables by address.
 
-`recognised` gives what indexing the object gives, the same values of the same types, only faster:
+`recognised` returns the values that indexing the object returns, of the same types, but faster:
 Python numbers, text, bytes, lists and dicts.  A dataset with a format, a transform, images or
-times, is left to its own code.
+times is left to its own code.
 
 `HuggingFace` gives the records that `Dataset.open` makes of the same dataset on disk: arrays in
 their own dtypes, which is faster still for lists of numbers, and images decoded.
@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Protocol, cast
 import numpy as np
 
 from loaderx.errors import ArgumentError, ArgumentTypeError
-from loaderx.memory import Layout, Lend
-from loaderx.sources.base import Indices, Source
-from loaderx.sources.columns.columns import OBJECT, Column, records_of
+from loaderx.sources.base import Source
+from loaderx.sources.columns.column import Column
 from loaderx.sources.columns.data import ColumnType, nulls_found
+from loaderx.sources.columns.derived_columns import ColumnOver
 from loaderx.sources.columns.table import TableSource
+from loaderx.sources.files.parts import Located
 from loaderx.sources.formats.arrow.addresses import Addresses, node_of
 from loaderx.sources.formats.arrow.columns import filler
 from loaderx.sources.formats.arrow.elements import RecordBatches, Slots
@@ -33,7 +34,7 @@ from loaderx.sources.formats.arrow.table import (
     leaves_of,
 )
 from loaderx.sources.formats.arrow.types import Features, column_type, stored_type, type_at
-from loaderx.tree import Array, ArraySpec, Tree, flatten
+from loaderx.tree import Array, ArraySpec, flatten
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,7 +54,7 @@ class _ArrowTable(Protocol):
 
 
 class HubDataset(Protocol):
-    """What is used of a `datasets.Dataset`."""
+    """The part of a `datasets.Dataset` that is used."""
 
     @property
     def data(self) -> _ArrowTable: ...
@@ -70,7 +71,7 @@ class HubDataset(Protocol):
 
 
 class NotReadableError(Exception):
-    """The table has something that is not read by address."""
+    """Raised if the table has something that is not read by address."""
 
 
 class TableInMemory:
@@ -92,7 +93,7 @@ class TableInMemory:
         self.rows = np.array([len(batch) for batch in batches], np.int64)
 
     def data(self, number: int, /) -> Array:
-        """All of this process's memory, as far as the table goes; only its buffers are read."""
+        """The memory of this process up to the table's end; only the table's buffers are read."""
         import pyarrow as pa
 
         return np.frombuffer(pa.foreign_buffer(_PAGE, self._size, self._table), np.uint8)
@@ -109,7 +110,7 @@ def _batches_of(dataset: HubDataset, table: TableInMemory) -> RecordBatches:
 
     chosen = dataset._indices.table
     (name,) = chosen.schema.names
-    indices = TableInMemory(chosen.cast(pa.schema([(name, pa.uint64())])))  # as they nearly all are
+    indices = TableInMemory(chosen.cast(pa.schema([(name, pa.uint64())])))  # the usual type
     return table.batches(index_column(indices.batches(), indices.nodes[name], indices.slots[name]))
 
 
@@ -117,7 +118,7 @@ def _batches_of(dataset: HubDataset, table: TableInMemory) -> RecordBatches:
 
 
 def recognised(obj: object) -> Source | None:
-    """A source of the very records that indexing gives; None if it is better left to that."""
+    """A source of the records that indexing returns; None if they are better read by indexing."""
     kind = type(obj)  # a subclass may read in its own way
     if (kind.__module__, kind.__name__) != ("datasets.arrow_dataset", "Dataset"):
         return None
@@ -127,8 +128,11 @@ def recognised(obj: object) -> Source | None:
         return None
 
 
-class PlainTable(Source):
+class PlainTable(TableSource):
     """The records of a `datasets.Dataset` without a format."""
+
+    is_mapped = False  # not by loaderx
+    reads_behind = False  # the array is all of this process's memory
 
     def __init__(self, dataset: HubDataset) -> None:
         self._dataset = dataset
@@ -146,64 +150,51 @@ class PlainTable(Source):
         # A null is None; but where a whole dict is null, records have various structures.
         if any(leaf.has_inner_nulls or leaf.has_nulls_above for leaf in leaves):
             raise NotReadableError
-        self._batches = batches = _batches_of(dataset, table)
+        batches = _batches_of(dataset, table)
         missing = {leaf.name: None for leaf in leaves if leaf.has_nulls}
-        self._columns, self._structure = flatten(build_columns(batches, leaves, missing, "plain"))
-        self._arrays = [_array_column(batches, leaf) for leaf in leaves]
-        specs = [None if column is None else _spec(column) for column in self._arrays]
-        self._specs = [spec for spec in specs if spec is not None]
-        self._gathers = len(self._specs) == len(leaves)
-        self._classes = Features(_json(dataset.features)).classes()
-
-    def __len__(self) -> int:
-        return len(self._dataset)
-
-    @property
-    def spec(self) -> Tree | None:
-        return self._structure.build(self._specs) if self._gathers else None
-
-    @property
-    def thread_safe(self) -> bool:
-        return True
-
-    @property
-    def gathers(self) -> bool:
-        return self._gathers
-
-    @property
-    def classes(self) -> dict[str, tuple[str, ...]]:
-        return self._classes
+        columns, structure = flatten(build_columns(batches, leaves, missing, "plain"))
+        made = [_as_stacked(batches, *pair) for pair in zip(leaves, columns, strict=True)]
+        classes = Features(_json(dataset.features)).classes()
+        super().__init__(structure.build(made), len(dataset), label="", classes=classes)
 
     def label(self) -> str:
         return f"from_source({type(self._dataset).__name__}, {len(self)} records)"
-
-    def gather(self, indices: Indices, lend: Lend) -> Tree:
-        count = len(indices)
-        shapes = [((count, *_axes(spec)), np.dtype(spec.dtype)) for spec in self._specs]
-        out = lend(Layout.of(*shapes))
-        at = self._batches.at(indices)
-        for column, target in zip(self._arrays, out, strict=True):
-            assert column is not None
-            assert column.spec is not None
-            if column.spec.dtype == target.dtype:
-                column.take(at, target)
-                continue
-            wide = np.empty(target.shape, column.spec.dtype)
-            column.take(at, wide)
-            _narrow(wide, target)
-        return self._structure.build(out)
-
-    def records(self, indices: Indices) -> list[Tree]:
-        at = self._batches.at(indices)
-        return records_of(self._structure, [column.values(at) for column in self._columns])
 
     def __reduce__(self) -> tuple[object, ...]:
         return PlainTable, (self._dataset,)
 
 
+class _PlainColumn(ColumnOver):
+    """Values as indexing gives them; stacked, numbers have the dtype that JAX gives them."""
+
+    def __init__(self, column: Column, numbers: Column | None) -> None:
+        super().__init__(column)
+        self._numbers = numbers
+
+    @property
+    def spec(self) -> ArraySpec | None:
+        wide = None if self._numbers is None else self._numbers.spec
+        if wide is None:
+            return None
+        return ArraySpec(wide.shape, np.dtype(_NARROW[wide.dtype.kind]))
+
+    def take(self, at: Located, out: Array) -> None:
+        assert self._numbers is not None
+        assert self._numbers.spec is not None
+        if self._numbers.spec.dtype == out.dtype:
+            self._numbers.take(at, out)
+            return
+        wide = np.empty(out.shape, self._numbers.spec.dtype)
+        self._numbers.take(at, wide)
+        _narrow(wide, out)
+
+    def values(self, at: Located) -> Sequence[object]:
+        return self._column.values(at)
+
+
 def _plain_leaves(table: TableInMemory, name: str) -> list[Leaf]:
     arrow = table.schema.field(name).type
-    if "fixed_size_binary" in str(stored_type(arrow)):  # bytes for them, arrays for us
+    if "fixed_size_binary" in str(stored_type(arrow)):  # bytes in `datasets`, arrays in loaderx
         raise NotReadableError
     kind = column_type(arrow, None, name)
     if _has_times(kind):
@@ -223,7 +214,7 @@ def _json(features: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def _is_plain(feature: object) -> bool:
-    """Does indexing give what Arrow makes of it, as it is?"""
+    """True if indexing returns Arrow's own Python values."""
     if isinstance(feature, list):
         return all(map(_is_plain, feature))
     if not isinstance(feature, Mapping):
@@ -237,33 +228,21 @@ def _is_plain(feature: object) -> bool:
     return kind in _PLAIN_FEATURES and (inner is None or _is_plain(inner))
 
 
-def _array_column(batches: RecordBatches, leaf: Leaf) -> Column | None:
-    """The column for stacked batches; None where records are lists in lists, or have nulls."""
-    if leaf.has_nulls:
-        return None
-    if leaf.kind.kind == "fixed" and len(leaf.kind.shape) < 2 and 0 not in leaf.kind.shape:
-        return ColumnBuilder(batches, "encoded").numbers(leaf.kind, leaf.node, leaf.slots)
-    if leaf.kind.kind in ("text", "bytes"):
-        (column,), _ = flatten(build_columns(batches, [leaf], {}, "plain")[leaf.path[0]])
-        assert isinstance(column, Column)
+def _as_stacked(batches: RecordBatches, leaf: Leaf, column: Column) -> Column:
+    """The column with a spec, unless records are lists in lists, or have nulls."""
+    kind = leaf.kind
+    if kind.kind in ("text", "bytes") and not leaf.has_nulls:
         return column
-    return None
-
-
-def _spec(column: Column) -> ArraySpec:
-    """Python numbers become what JAX makes of them."""
-    assert column.spec is not None
-    if column.spec is OBJECT:
-        return OBJECT
-    return ArraySpec(column.spec.shape, np.dtype(_NARROW[column.spec.dtype.kind]))
-
-
-def _axes(spec: ArraySpec) -> tuple[int, ...]:
-    return tuple(axis for axis in spec.shape if axis is not None)
+    is_stacked = kind.kind == "fixed" and len(kind.shape) < 2 and 0 not in kind.shape
+    if leaf.has_nulls or not is_stacked:
+        return _PlainColumn(column, None)
+    return _PlainColumn(
+        column, ColumnBuilder(batches, "encoded").numbers(kind, leaf.node, leaf.slots)
+    )
 
 
 def _narrow(wide: Array, out: Array) -> None:
-    """Numbers that do not fit are left to `records`: stacking these says which one it was."""
+    """Numbers that do not fit are left to `records`: stacking these names the number."""
     with np.errstate(over="ignore", invalid="ignore"):
         out[:] = wide.astype(out.dtype)
     if wide.dtype.kind == "f":
@@ -283,7 +262,7 @@ class HuggingFace(TableSource):
     >>> Dataset.from_source(HuggingFace(dataset, columns=["tokens"]))  # doctest: +SKIP
     """
 
-    is_mapped = False  # not by us
+    is_mapped = False  # not by loaderx
     reads_behind = False  # the array is all of this process's memory
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Columns of Arrow record batches: what each Arrow type becomes."""
+"""Columns of Arrow record batches, by their Arrow types."""
 
 from __future__ import annotations
 
@@ -11,20 +11,18 @@ import numpy as np
 from loaderx.errors import FileError
 from loaderx.sources.base import BadRecordError, Indices
 from loaderx.sources.columns.build import as_column, pixels_column
-from loaderx.sources.columns.columns import (
+from loaderx.sources.columns.column import Column, FixedColumn
+from loaderx.sources.columns.data import ITEMS, ColumnType
+from loaderx.sources.columns.derived_columns import ColumnOver, NestedColumn
+from loaderx.sources.columns.elements import Elements, new_rows
+from loaderx.sources.columns.run_columns import (
     BytesColumn,
-    Column,
-    ColumnOver,
-    FixedColumn,
     FixedRunColumn,
     ListColumn,
     Lists,
-    NestedColumn,
     Offsets,
     TextColumn,
 )
-from loaderx.sources.columns.data import ITEMS, ColumnType
-from loaderx.sources.columns.elements import Elements, new_rows
 from loaderx.sources.columns.table import ColumnTree
 from loaderx.sources.files.cold import Span
 from loaderx.sources.files.parts import Located, in_places, lie_outside
@@ -80,7 +78,7 @@ class FixedLevel(NamedTuple):
 
 
 class Levels(Lists):
-    """Lists in lists: where the items of a record lie in the innermost."""
+    """Lists in lists: the places of a record's items among those of the innermost lists."""
 
     def __init__(self, levels: Sequence[CheckedOffsets | FixedLevel]) -> None:
         self._levels = levels
@@ -109,7 +107,7 @@ def _offsets(batches: RecordBatches, node: Node, slots: Slots) -> CheckedOffsets
 
 
 class _Items:
-    """What is in the innermost of lists in lists, and the way to it."""
+    """The items of the innermost of lists in lists, and the way to them."""
 
     def __init__(self, batches: RecordBatches, kind: ColumnType, node: Node, slots: Slots) -> None:
         assert kind.dtype is not None
@@ -129,7 +127,7 @@ class _Items:
             self.levels.append(FixedLevel(np.zeros_like(slots[1]), node.width))
 
     def elements(self, address: Slot, shape: tuple[int, ...]) -> Elements:
-        """Numbers from an address on (of bits, in bits)."""
+        """Numbers from an address on (for bits, an address in bits)."""
         if self._is_bits:
             return Bits(self._batches, address, shape)
         if self._is_widened:
@@ -157,7 +155,7 @@ class _Items:
 
 
 class EmbeddedColumn(ColumnOver):
-    """Files that Hugging Face has in a struct: their bytes, or else their path, which is read."""
+    """Files that Hugging Face keeps in a struct: their bytes, or the path of a file to read."""
 
     def __init__(
         self,
@@ -167,7 +165,7 @@ class EmbeddedColumn(ColumnOver):
         *,
         names_files: bool,
     ) -> None:
-        """Without ``names_files`` paths are refused: the data came from elsewhere."""
+        """Without ``names_files``, paths are refused: the data is from another machine."""
         super().__init__(contents)
         self._missing, self._paths, self._names_files = missing, paths, names_files
 
@@ -212,14 +210,14 @@ class PlainColumn(ColumnOver):
 
 
 Style: TypeAlias = Literal["decoded", "encoded", "plain"]
-"""Arrays with images as pixels or as bytes, or Python's numbers and lists."""
+"""Arrays, with images as pixels or as bytes; or Python numbers and lists."""
 
 
 class ColumnBuilder:
     """Makes columns of record batches."""
 
     def __init__(self, batches: RecordBatches, style: Style, *, names_files: bool = True) -> None:
-        """With ``names_files``, files that are told by their path are read."""
+        """With ``names_files``, files that are given by their path are read."""
         self._batches, self._style, self._names_files = batches, style, names_files
 
     def column(self, kind: ColumnType, node: Node, slots: Slots) -> Column | ColumnTree:

@@ -67,8 +67,8 @@ class ShardTypes:
         for name in have if self._is_strict else ():
             if name not in wanted:
                 raise FileError(
-                    f"{path} has a column {name!r}, which {self._path} has not: the shards of a "
-                    "dataset have the same columns. Choose some with columns=[...]."
+                    f"{path} has a column {name!r}, which {self._path} does not have: the "
+                    "shards of a dataset have the same columns. Choose some with columns=[...]."
                 )
         for name, kind in self._types(schema, path).items():
             merged = _common_type(self.kinds[name], kind)
@@ -85,7 +85,7 @@ class ShardTypes:
 def _common_type(one: ColumnType, other: ColumnType) -> ColumnType | None:
     """The type that holds the values of both without loss; None if there is none.
 
-    Integers may be wider or narrower, and so may floats; all else must be the same.
+    Integers and floats may differ in width; all else must be the same.
     """
     if one == other:
         return one

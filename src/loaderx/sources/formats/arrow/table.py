@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from loaderx.sources.columns.columns import Column, FilledColumn
+from loaderx.sources.columns.column import Column
 from loaderx.sources.columns.data import ITEMS, ColumnType
+from loaderx.sources.columns.derived_columns import FilledColumn
 from loaderx.sources.columns.table import NamedColumns
 from loaderx.sources.formats.arrow.addresses import Node
 from loaderx.sources.formats.arrow.elements import NullBits, RecordBatches, Slots
@@ -19,7 +20,7 @@ _INDEX = ColumnType("fixed", np.dtype(np.uint64))
 
 
 def index_column(batches: RecordBatches, node: Node, slots: Slots) -> Column:
-    """The column of row numbers by which Hugging Face keeps a choice of rows."""
+    """The column of row numbers in which Hugging Face keeps a choice of rows."""
     return ColumnBuilder(batches, "encoded").numbers(_INDEX, node, slots)
 
 
@@ -34,7 +35,7 @@ class Leaf(NamedTuple):
     node: Node
     slots: Slots
     valid: list[npt.NDArray[np.int64]]  # the slots that say which records are null
-    inner: list[npt.NDArray[np.int64]]  # the same of items of lists
+    inner: list[npt.NDArray[np.int64]]  # the same for items of lists
 
     @property
     def name(self) -> str:
@@ -46,7 +47,7 @@ class Leaf(NamedTuple):
 
     @property
     def has_nulls_above(self) -> bool:
-        """Are structs around it null?"""
+        """True if structs around it may be null."""
         return any((slot >= 0).any() for slot in self.valid[:-1])
 
     @property

@@ -1,4 +1,4 @@
-"""What becomes of each Arrow type, and of the features that Hugging Face writes into a schema."""
+"""The column types of Arrow types, and the features that Hugging Face writes into a schema."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Feature: TypeAlias = "Mapping[str, object] | list[object] | None"
-"""How Hugging Face describes a column: {"_type": "ClassLabel", "names": [...]}, ..."""
+"""Hugging Face's description of a column: {"_type": "ClassLabel", "names": [...]}, ..."""
 
 _NUMBERS = {
     "bool": "bool", "int8": "i1", "int16": "i2", "int32": "i4", "int64": "i8", "uint8": "u1",
@@ -41,7 +41,7 @@ def import_pyarrow(what: str) -> None:
 
 
 class Features(Frozen):
-    """What Hugging Face says of the columns; empty where it says nothing."""
+    """Hugging Face's descriptions of the columns; empty where there are none."""
 
     by_name: Mapping[str, object]
 
@@ -78,7 +78,7 @@ def _classes(path: str, feature: object) -> Iterator[tuple[str, tuple[str, ...]]
 def column_types(
     schema: pa.Schema, features: Features, names: list[str] | None = None
 ) -> dict[str, ColumnType]:
-    """The types of the named columns (all by default); what has no place in a record is refused."""
+    """The types of the named columns (all by default); other types are refused."""
     chosen = list(schema.names) if names is None else names
     return {
         name: column_type(schema.field(name).type, _feature(features.by_name.get(name)), name)
@@ -134,13 +134,13 @@ def type_at(schema: pa.Schema, path: tuple[str, ...]) -> pa.DataType:
 def number_type(kind: pa.DataType) -> np.dtype[np.generic] | None:
     """The dtype of numbers, bools and times; None for all else."""
     text = str(kind)
-    if text.startswith(("timestamp[", "duration[")):  # of any time zone: it is UTC in the file
+    if text.startswith(("timestamp[", "duration[")):  # in any time zone: the file has UTC
         return np.dtype(f"{'M8' if text.startswith('t') else 'm8'}[{kind.unit}]")
     return np.dtype(_NUMBERS[text]) if text in _NUMBERS else None
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Is it a list of any kind, of one length or of many?"""
+    """True for lists of any kind, of one length or of various lengths."""
     return str(kind).startswith(("list<", "large_list<", "fixed_size_list<"))
 
 

@@ -1,13 +1,14 @@
 """Columns of CSV files: their types, found from the first rows, and cells as arrays.
 
 Numbers are parsed by pyarrow.  Where it refuses one, the cells are parsed one by one, with the same
-results, which also tells what is wrong with which of them.
+results, which also finds the cells that are wrong.
 """
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 Cells: TypeAlias = Sequence[str]
 Wrong: TypeAlias = "dict[int, str]"
-"""What is wrong with cells, by their number."""
+"""Errors of cells, by the number of the cell."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _FLOAT = re.compile(
@@ -32,10 +33,11 @@ _FLOAT = re.compile(
 )
 _WORDS_OF_BOOLS = ("true", "false")
 _BOOLS = {"true": True, "false": False, "1": True, "0": False}
-_NANS = frozenset(("NaN", "nan"))
-_NULLS = frozenset(("", "NA", "N/A", "n/a", "null", "NULL", "None")) | _NANS
+_NULLS_OF_FLOATS = frozenset(("", "NA", "N/A", "n/a", "null", "NULL", "None"))
+_NULLS = _NULLS_OF_FLOATS | {"NaN", "nan"}
 _FOR_ARROW_ALONE = np.frombuffer(b"xX(", np.uint8)  # 0x10 and nan(1)
 FEW = 16  # cells that are parsed as fast one by one
+_FEW_ROWS = 4096  # of columns that are parsed together
 _WORDS = {"i": "an integer", "u": "an integer", "f": "a number", "b": "true or false"}
 _TEXT = np.dtype(object)
 
@@ -45,6 +47,7 @@ class CsvColumn:
 
     def __init__(self, name: str, dtype: DType, fill: object = None) -> None:
         self.name, self.dtype, self.fill = name, dtype, fill
+        self.kind = _column_type(dtype)
         self._filled: Number = 0
         if fill is None:
             return
@@ -57,13 +60,8 @@ class CsvColumn:
         except ValueError as error:
             raise ArgumentError(f"`fill` for the column {name!r}: {error}.") from error
 
-    @property
-    def kind(self) -> ColumnType:
-        is_text = self.dtype == _TEXT
-        return ColumnType("text") if is_text else ColumnType("fixed", self.dtype)
-
     def data(self, cells: pa.BinaryArray, encoding: str) -> tuple[ColumnData, Wrong]:
-        """The values of cells, and what is wrong with some of them, which have any value."""
+        """The values of cells, and the errors of wrong cells, whose values are arbitrary."""
         texts, wrong = self._decoded(cells, encoding)
         if self.dtype == _TEXT:
             return arrow_data(self._filled_texts(texts), self.kind, self.name, {}), wrong
@@ -73,6 +71,18 @@ class CsvColumn:
             wrong = others | wrong
         return ColumnData(len(values), values), wrong
 
+    def parsed_together(
+        self, columns: Sequence[pa.BinaryArray], encoding: str
+    ) -> list[ColumnData] | None:
+        """The numbers of columns of this type; None if pyarrow cannot parse one of them."""
+        import pyarrow as pa
+
+        texts, wrong = self._decoded(pa.concat_arrays(columns), encoding)
+        values = None if wrong else self._parsed(texts)
+        if values is None:
+            return None
+        return [ColumnData(len(rows), rows) for rows in values.reshape(len(columns), -1)]
+
     def _decoded(self, cells: pa.BinaryArray, encoding: str) -> tuple[pa.StringArray, Wrong]:
         import pyarrow as pa
 
@@ -80,15 +90,12 @@ class CsvColumn:
             try:
                 return cells.cast(pa.string()), {}
             except pa.ArrowInvalid:
-                pass  # one of them is no UTF-8
-        texts: list[str] = []
-        wrong: Wrong = {}
-        for number, cell in enumerate(cells.to_pylist()):
-            try:
-                texts.append(cell.decode(encoding))
-            except UnicodeDecodeError as error:
-                texts.append("")
-                wrong[number] = f"column {self.name!r}: {not_decoded(error, encoding)}"
+                pass  # one of them is not UTF-8
+        texts, errors = decoded(cells, encoding)
+        wrong = {
+            number: f"column {self.name!r}: {not_decoded(error, encoding)}"
+            for number, error in errors.items()
+        }
         return pa.array(texts, pa.string()), wrong
 
     def _filled_texts(self, texts: pa.StringArray) -> pa.StringArray:
@@ -97,7 +104,7 @@ class CsvColumn:
         return texts if self.fill is None else pc.if_else(pc.equal(texts, ""), self.fill, texts)
 
     def _parsed(self, texts: pa.StringArray) -> Array | None:
-        """All at once; None if one of them is no number for pyarrow, or is one for it alone."""
+        """All at once; None if one of them is not a number for pyarrow, or for pyarrow alone."""
         if len(texts) < FEW:
             return None
         import pyarrow as pa
@@ -109,8 +116,7 @@ class CsvColumn:
         if np.isin(raw, _FOR_ARROW_ALONE).any():
             return None
         texts = pc.utf8_trim_whitespace(texts)
-        nulls = _NULLS - _NANS if kind == "f" else _NULLS
-        is_null = pc.is_in(texts, value_set=pa.array(sorted(nulls)))
+        is_null = pc.is_in(texts, value_set=pa.array(sorted(self._nulls)))
         if is_null.true_count:
             if self.fill is None:
                 return None
@@ -127,11 +133,11 @@ class CsvColumn:
             return None
 
     def parsed_one_by_one(self, cells: Cells) -> tuple[Array, Wrong]:
-        """The numbers of cells, and what is wrong with some of them, which are 0."""
+        """The numbers of cells, and the errors of wrong cells, which become 0."""
         try:
             return array_of(list(map(self._value, cells)), self.dtype), {}
         except ValueError:
-            pass  # which of them?
+            pass  # cell by cell below, to find those that are wrong
         values = np.zeros(len(cells), self.dtype)
         wrong: Wrong = {}
         for number, cell in enumerate(cells):
@@ -148,18 +154,20 @@ class CsvColumn:
             raise ValueError(f"column {self.name!r}: {error}. {self._advice()}") from error
 
     def first_missing(self, cells: Cells) -> int | None:
-        """The first of these cells that has no value, where none is given for such cells."""
+        """The first of these cells that is missing and has no `fill`; None if there is none."""
         if self.dtype == _TEXT or self.fill is not None:
             return None
-        is_float = self.dtype.kind == "f"
-        for number, cell in enumerate(cells):
-            text = cell.strip()
-            if text in _NULLS and not (is_float and text.lower() == "nan"):
-                return number
-        return None
+        nulls = self._nulls
+        if nulls.isdisjoint(map(str.strip, cells)):
+            return None
+        return next(number for number, cell in enumerate(cells) if cell.strip() in nulls)
+
+    @property
+    def _nulls(self) -> frozenset[str]:
+        return _NULLS_OF_FLOATS if self.dtype.kind == "f" else _NULLS
 
     def missing(self, cell: str) -> str:
-        """What to say about a cell without a value."""
+        """The message for a cell without a value."""
         what = "an empty cell" if not cell.strip() else shown(cell)
         return (
             f"column {self.name!r}: {what} is a missing value. Give one to put in its place, "
@@ -186,6 +194,39 @@ class CsvColumn:
         return f"Say what it is with loaderx.sources.Csv(path, types={{{self.name!r}: ...}})"
 
 
+@functools.cache
+def _column_type(dtype: DType) -> ColumnType:
+    return ColumnType("text") if dtype == _TEXT else ColumnType("fixed", dtype)
+
+
+def parsed_columns(
+    columns: Sequence[CsvColumn], cells: pa.RecordBatch, encoding: str
+) -> Iterator[tuple[ColumnData, Wrong]]:
+    """`CsvColumn.data` of each column.
+
+    Columns of numbers of the same type are parsed together where they are short: a call of pyarrow
+    takes as long as a hundred numbers.
+    """
+    arrays = cells.columns
+    found: dict[int, ColumnData] = {}
+    if len(cells) <= _FEW_ROWS:
+        for same in _alike(columns):
+            parsed = columns[same[0]].parsed_together([arrays[place] for place in same], encoding)
+            if parsed is not None:
+                found.update(zip(same, parsed, strict=True))
+    for place, column in enumerate(columns):
+        yield (found[place], {}) if place in found else column.data(arrays[place], encoding)
+
+
+def _alike(columns: Sequence[CsvColumn]) -> Iterable[list[int]]:
+    """The places of columns of numbers with the same type and the same value for missing cells."""
+    places: dict[tuple[DType, str], list[int]] = {}
+    for place, column in enumerate(columns):
+        if column.dtype != _TEXT:
+            places.setdefault((column.dtype, repr(column.fill)), []).append(place)
+    return places.values()
+
+
 def _number(fill: object, dtype: DType) -> Number:
     value = fill.item() if isinstance(fill, np.generic) else fill
     if not isinstance(value, (bool, int, float)):
@@ -193,8 +234,26 @@ def _number(fill: object, dtype: DType) -> Number:
     return value
 
 
+def decoded(
+    cells: pa.BinaryArray, encoding: str
+) -> tuple[list[str], dict[int, UnicodeDecodeError]]:
+    """Cells as text, and the errors of those that cannot be decoded, which become empty."""
+    found = cells.to_pylist()
+    try:
+        return [cell.decode(encoding) for cell in found], {}
+    except UnicodeDecodeError:
+        pass  # cell by cell below, to find those that are wrong
+    texts, errors = [""] * len(found), {}
+    for number, cell in enumerate(found):
+        try:
+            texts[number] = cell.decode(encoding)
+        except UnicodeDecodeError as error:
+            errors[number] = error
+    return texts, errors
+
+
 def not_decoded(error: UnicodeDecodeError, encoding: str) -> str:
-    """What is wrong with text of another encoding."""
+    """The message for text of another encoding."""
     if encoding != "utf-8":
         return f"it is not {encoding} ({error.reason})"
     return (
@@ -206,21 +265,20 @@ def not_decoded(error: UnicodeDecodeError, encoding: str) -> str:
 # From the first rows ----------------------------------------------------------------------------
 
 
-_MOST_DIGITS = 1000
+_FEW_DIGITS, _MOST_DIGITS = 18, 1000  # that always fit into 64 bits; that Python parses
 
 
 def dtype_of(cells: Cells) -> DType:
     """The type of a column that has these cells: int64, float64, bool or text."""
-    present = [
-        text for cell in cells if (text := cell.strip()) not in _NULLS or text.lower() == "nan"
-    ]
+    present = [text for text in map(str.strip, cells) if text not in _NULLS_OF_FLOATS]
     if not present:
         return _TEXT
     if all(map(_INTEGER.fullmatch, present)):
-        # Beyond 64 bits they are no numbers to calculate with, and a float would lose digits.
-        # Python refuses to parse thousands of digits, whatever they are.
-        is_narrow = all(
-            len(text) <= _MOST_DIGITS and -(2**63) <= int(text) < 2**63 for text in present
+        # Beyond 64 bits they are not for calculation, and a float would lose digits.
+        # Python refuses to parse thousands of digits.
+        longest = max(map(len, present))
+        is_narrow = longest <= _FEW_DIGITS or (
+            longest <= _MOST_DIGITS and all(-(2**63) <= int(text) < 2**63 for text in present)
         )
         return np.dtype(np.int64) if is_narrow else _TEXT
     if all(map(_FLOAT.fullmatch, present)):

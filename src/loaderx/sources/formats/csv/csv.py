@@ -123,7 +123,7 @@ class Csv(TableSource):
         return super().records(indices)
 
     def _check(self, indices: Indices) -> None:
-        """Refuses records that are wrong."""
+        """Raises if one of these records is wrong."""
         if not self._bad:
             return
         for index in indices[np.isin(indices, self._bad_records)].tolist():
@@ -138,7 +138,7 @@ class _Opened(NamedTuple):
 
 
 def _open(files: FileSet, options: CsvOptions, cache: CacheFolder) -> _Opened:
-    """The copy of files, which is made if it is not there; in memory where there is none."""
+    """The copy of files, which is made if it does not exist; or else the values in memory."""
 
     def make(folder: str) -> None:
         found = CsvFiles(files, options)
@@ -167,7 +167,7 @@ def _open(files: FileSet, options: CsvOptions, cache: CacheFolder) -> _Opened:
 
 
 def _told(options: CsvOptions) -> list[Json]:
-    """All that the values of files depend on, beside their content."""
+    """The options that the values of files depend on."""
     return [
         None if options.columns is None else list(options.columns),
         [*options.dialect, options.is_delimiter_given],
@@ -212,7 +212,7 @@ def _checked_dialect(delimiter: str | None, quote: str | None, encoding: str, pa
     except (LookupError, TypeError) as error:
         raise ArgumentError(f"`encoding` is {encoding!r}, which Python does not know.") from error
     if is_wide:
-        raise ArgumentError(f"`encoding` must have ASCII in it, and {encoding} has not.")
+        raise ArgumentError(f"`encoding` must contain ASCII, and {encoding} does not.")
     return Dialect(delimiter, quote, known)
 
 

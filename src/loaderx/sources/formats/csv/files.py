@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
@@ -15,7 +14,7 @@ from loaderx.sources.columns.data import ColumnData
 from loaderx.sources.columns.pick import spread
 from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.formats.arrow.types import import_pyarrow
-from loaderx.sources.formats.csv.columns import CsvColumn, Wrong, dtype_of
+from loaderx.sources.formats.csv.columns import CsvColumn, Wrong, decoded, dtype_of, parsed_columns
 from loaderx.sources.formats.csv.header import (
     Header,
     cells_of_first_row,
@@ -35,7 +34,7 @@ SAMPLE = 1000
 _BAD_SHARE, _FEW_BAD = (
     8,
     1000,
-)  # more bad rows than this number, and than one in so many, are refused
+)  # bad rows beyond this number, and beyond one in eight, are refused
 
 
 class CsvOptions(Frozen):
@@ -56,14 +55,22 @@ class BadRow(NamedTuple):
     reason: str
 
 
-class _FirstRow(NamedTuple):
-    file: int
-    number: int  # of the record in its file
-    cells: list[str]
+class _Sample(NamedTuple):
+    """The first records that can be decoded."""
+
+    records: list[tuple[int, int]]  # the file of each one, and its number there
+    columns: list[list[str]]
+
+
+class _Reading(NamedTuple):
+    """A file that is read, from its first record on."""
+
+    reader: RowReader
+    rows: Iterator[Rows]
 
 
 class CsvFiles:
-    """Files with the same columns.  Rows that are wrong are `bad`, and blanks among the others."""
+    """Files with the same columns.  Wrong rows are in `bad`, and are blanks among the others."""
 
     def __init__(self, files: FileSet, options: CsvOptions) -> None:
         import_pyarrow("a CSV file")
@@ -75,11 +82,12 @@ class CsvFiles:
             layout(one, chosen, path, files.paths[0])
             for one, path in zip(names, files.paths, strict=True)
         ]
+        self._begun: dict[int, _Reading] = {}  # files of which the first rows were read
         self._columns = self._found_columns(chosen, options)
         self.kinds = {column.name: column.kind for column in self._columns}
         self.classes: dict[str, tuple[str, ...]] = {}
         self.nbytes = sum(files.sizes)
-        self.counts: list[int] = []  # records of each file, and the bad ones among all: these are
+        self.counts: list[int] = []  # records of each file, and the bad ones among all: both are
         self.bad: dict[int, BadRow] = {}  # known once all rows were read
 
     def _names_of_files(self, options: CsvOptions) -> list[list[str]]:
@@ -110,38 +118,59 @@ class CsvFiles:
     # The types --------------------------------------------------------------------------------
 
     def _found_columns(self, chosen: list[str], options: CsvOptions) -> list[CsvColumn]:
-        sample = list(itertools.islice(self._first_rows(), SAMPLE))
+        sample = self._sample(len(chosen))
         columns = []
-        for place, name in enumerate(chosen):
-            cells = [row.cells[place] for row in sample]
+        for name, cells in zip(chosen, sample.columns, strict=True):
             dtype = options.types.get(name) or dtype_of(cells)
             column = CsvColumn(name, dtype, options.fill.get(name))
             missing = column.first_missing(cells)
-            if missing is not None:  # said now, rather than at the first batch
-                row = sample[missing]
-                where = next(self._where(row.file, [row.number]))
+            if missing is not None:  # an error now, rather than at the first batch
+                file, record = sample.records[missing]
+                where = next(self._where(file, [record]))
                 raise FileError(f"{where}: {column.missing(cells[missing])}.")
             columns.append(column)
         return columns
 
-    def _first_rows(self) -> Iterator[_FirstRow]:
-        """The rows that can be read, one by one."""
+    def _sample(self, width: int) -> _Sample:
+        """The first `SAMPLE` records; the rows that are read for it are read once."""
+        sample = _Sample([], [[] for _ in range(width)])
         for file in range(len(self._files)):
-            first = 0
-            for rows in self._rows(self._reader(file)):
-                numbers = first + np.flatnonzero(rows.came)[:SAMPLE]
-                first += len(rows.came)
-                columns = [column.slice(0, SAMPLE).to_pylist() for column in rows.cells.columns]
-                for number, *cells in zip(numbers.tolist(), *columns, strict=True):
-                    with contextlib.suppress(UnicodeDecodeError):
-                        decoded = [cell.decode(self._dialect.encoding) for cell in cells]
-                        yield _FirstRow(file, number, decoded)
+            reader, rows = self._opened(file)
+            first, held = 0, []
+            for some in rows:
+                held.append(some)
+                self._add_to(sample, file, first, some)
+                first += len(some.came)
+                if len(sample.records) >= SAMPLE:
+                    break
+            self._begun[file] = _Reading(reader, itertools.chain(held, rows))
+            if len(sample.records) >= SAMPLE:
+                break
+        return sample
+
+    def _add_to(self, sample: _Sample, file: int, first: int, rows: Rows) -> None:
+        columns: list[list[str]] = []
+        undecoded: set[int] = set()
+        for column in rows.cells.slice(0, SAMPLE).columns:
+            texts, errors = decoded(column, self._dialect.encoding)
+            columns.append(texts)
+            undecoded.update(errors)
+        numbers = first + np.flatnonzero(rows.came)[:SAMPLE]
+        is_kept = np.ones(len(numbers), np.bool_)
+        is_kept[list(undecoded)] = False
+        is_kept &= np.cumsum(is_kept) <= SAMPLE - len(sample.records)
+        sample.records.extend((file, number) for number in numbers[is_kept].tolist())
+        for cells, texts in zip(sample.columns, columns, strict=True):
+            cells.extend(itertools.compress(texts, is_kept))
 
     # The rows ---------------------------------------------------------------------------------
 
-    def _reader(self, file: int) -> RowReader:
+    def _opened(self, file: int) -> _Reading:
+        if file in self._begun:
+            return self._begun.pop(file)
         path, data = self._files.paths[file], self._data(file)
-        return RowReader(data, path, self._dialect, *self._layouts[file])
+        reader = RowReader(data, path, self._dialect, *self._layouts[file])
+        return _Reading(reader, self._rows(reader))
 
     def _rows(self, reader: RowReader) -> Iterator[Rows]:
         """The rows of records."""
@@ -165,16 +194,17 @@ class CsvFiles:
             raise FileError(f"{first.where}: {first.reason}.")
 
     def _steps_of(self, file: int) -> Iterator[Mapping[str, ColumnData]]:
-        reader, count = self._reader(file), 0
+        reader, read = self._opened(file)
+        count = 0
         wrong: Wrong = {}
-        for rows in self._rows(reader):
+        for rows in read:
             places = count + np.flatnonzero(rows.came)
+            is_all = rows.came.all()
             columns = {}
-            for column, cells in zip(self._columns, rows.cells.columns, strict=True):
-                data, reasons = column.data(cells, self._dialect.encoding)
+            parsed = parsed_columns(self._columns, rows.cells, self._dialect.encoding)
+            for column, (data, reasons) in zip(self._columns, parsed, strict=True):
                 for number, reason in reasons.items():
                     wrong.setdefault(int(places[number]), reason)
-                is_all = rows.came.all()
                 columns[column.name] = data if is_all else spread(column.kind, data, rows.came)
             count += len(rows.came)
             if len(wrong) + len(reader.misfits) > max(_FEW_BAD, count // _BAD_SHARE):
@@ -190,7 +220,7 @@ class CsvFiles:
             first, *_ = self._bad_rows(file, dict(itertools.islice(wrong.items(), 1)))
             raise FileError(
                 f"{first.where}: {first.reason}. So are {len(wrong) - 1} others of the first "
-                f"{count} records, which are too many to be read without."
+                f"{count} records, which is too many to leave out."
             )
         before = sum(self.counts)
         places = [before + number for number in wrong]

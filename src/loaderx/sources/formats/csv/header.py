@@ -20,7 +20,7 @@ _OTHER_DELIMITERS = {";": '";"', "\t": r'"\t"', "|": '"|"'}
 
 
 class Layout(NamedTuple):
-    """How many cells the rows of a file have, and where the columns that are read lie in them."""
+    """The number of cells in the rows of a file, and the places of the columns that are read."""
 
     width: int
     places: tuple[int, ...]
@@ -40,7 +40,7 @@ def cells_of_first_row(data: Array, path: str, dialect: Dialect) -> list[str] | 
 def names_of_files(
     rows: Sequence[list[str] | None], paths: Sequence[str], header: Header
 ) -> list[list[str]]:
-    """The names of the columns in each file, of their first rows."""
+    """The names of the columns in each file, from their first rows."""
     first = next((one for one in rows if one is not None), None)
     if header is True:
         if first is None:

@@ -1,8 +1,8 @@
-"""The rows of CSV files: their cells by pyarrow, and by Python's `csv` the first row and lines.
+"""The rows of CSV files: pyarrow reads their cells, Python's `csv` the first row and line numbers.
 
 pyarrow reads some megabytes of rows at a time and gives the cells of each column as bytes.  A row
 with another number of cells than the first one is left out, and its number is kept; rows are
-numbered from 0, and lines without a character do not count.  A quote that is never closed would
+numbered from 0, without empty lines.  A quote that is never closed would
 make one cell of the rest of the file: so a row of our own follows the last one, and must come back.
 """
 
@@ -55,6 +55,8 @@ class _Bytes(io.RawIOBase):
 
     def __init__(self, *pieces: Array | bytes) -> None:
         self._pieces = [memoryview(piece) for piece in pieces if len(piece)]  # type: ignore[arg-type]
+        self.is_ascii = True
+        """True if all bytes that were read so far are ASCII."""
 
     def readable(self) -> bool:
         return True
@@ -65,6 +67,7 @@ class _Bytes(io.RawIOBase):
         out, piece = memoryview(buffer), self._pieces[0]
         count = min(len(out), len(piece))
         out[:count] = piece[:count]
+        self.is_ascii = self.is_ascii and not (np.frombuffer(piece[:count], np.uint8) > 127).any()
         self._pieces[:1] = [piece[count:]] if count < len(piece) else []
         return count
 
@@ -90,13 +93,20 @@ class RowReader:
             came = self._came(first, len(batch))
             held = Rows(batch, came)
             first += len(came)
-        cells = None if held is None else [column[-1].as_py() for column in held.cells.columns]
-        if held is None or set(cells or ()) != {_MARK}:
+        if held is None or not self._is_mark(held.cells):
             raise self._not_closed()
         yield Rows(held.cells.slice(0, len(held.cells) - 1), held.came[:-1])
 
+    def _is_mark(self, cells: pa.RecordBatch) -> bool:
+        """True if the last row is the one behind the rows of the file.
+
+        Behind a quote that is not closed, all to the end of the file is one cell, in another row.
+        """
+        edges = (0, len(self._names) - 1)
+        return all(cells.column(place)[-1].as_py() == _MARK for place in edges)
+
     def _came(self, first: int, count: int) -> Array:
-        """Which rows came, from this one to the last of the next ``count`` that did."""
+        """A bool for each row from this one on: True for ``count`` rows, False for misfits."""
         misfits = np.array(sorted(one - first for one in self.misfits if one >= first), np.int64)
         before = misfits - np.arange(len(misfits))  # rows that came before each of them
         misfits = misfits[: np.searchsorted(before, count - 1, "right")] if count else misfits[:0]
@@ -108,31 +118,31 @@ class RowReader:
         """The rows that came, and the one behind them."""
         import pyarrow as pa
 
+        end = b"\n" + self._dialect.delimiter.encode().join([_MARK] * self._width) + b"\n"
+        data = _Bytes(self._data, end)
         try:
-            for batch in self._open():
-                cells = [_restored(column) for column in batch.columns]
-                yield pa.record_batch(cells, batch.schema.names)
+            for batch in self._open(data):
+                yield batch if data.is_ascii else _restored(batch)
         except pa.ArrowInvalid as error:
             if "straddling" in str(error):  # a row is larger than what is read at once
                 raise self._not_closed() from error
             raise
 
-    def _open(self) -> pa_csv.CSVStreamingReader:
+    def _open(self, data: _Bytes) -> pa_csv.CSVStreamingReader:
         import pyarrow as pa
         import pyarrow.csv as pa_csv
 
-        delimiter, quote = self._dialect.delimiter, self._dialect.quote
-        end = b"\n" + delimiter.encode().join([_MARK] * self._width) + b"\n"
+        quote = self._dialect.quote
         names = [str(place) for place in range(self._width)]
-        # pyarrow makes text of rows that do not fit, and they may be no UTF-8: as Latin-1 all are.
-        # Without threads: a process that ends while a pool of Arrow's is at work may be aborted.
+        # pyarrow makes text of rows that do not fit, which may not be UTF-8; all bytes are Latin-1.
+        # Without threads: a process that ends while Arrow's threads are at work may be aborted.
         return pa_csv.open_csv(
-            io.BufferedReader(_Bytes(self._data, end)),
+            io.BufferedReader(data),
             pa_csv.ReadOptions(
                 use_threads=False, block_size=BLOCK, column_names=names, encoding="latin-1"
             ),
             pa_csv.ParseOptions(
-                delimiter=delimiter,
+                delimiter=self._dialect.delimiter,
                 quote_char=quote or False,
                 newlines_in_values=quote is not None,
                 invalid_row_handler=self._keep_misfit,
@@ -156,8 +166,15 @@ class RowReader:
         )
 
 
-def _restored(cells: pa.BinaryArray) -> pa.BinaryArray:
+def _restored(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The bytes that cells had before they were taken for Latin-1 and made UTF-8."""
+    import pyarrow as pa
+
+    columns = [_restored_column(column) for column in batch.columns]
+    return pa.record_batch(columns, batch.schema.names)
+
+
+def _restored_column(cells: pa.BinaryArray) -> pa.BinaryArray:
     import pyarrow as pa
 
     _, values, offsets, _, _ = arrow_data(cells, ColumnType("bytes"), "", {})
@@ -202,7 +219,7 @@ def row_lines(
 
 
 def _python_rows(data: Array, dialect: Dialect) -> Reader:
-    # Whatever the bytes mean, as Latin-1 they are all characters.
+    # In Latin-1, all bytes are characters.
     text = io.TextIOWrapper(io.BufferedReader(_Bytes(data)), "latin-1", newline="")
     delimiter, quote = dialect.delimiter, dialect.quote
     if quote is None:

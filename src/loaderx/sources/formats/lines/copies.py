@@ -21,8 +21,9 @@ from loaderx.frozen import Frozen
 from loaderx.memory import Layout, Lend
 from loaderx.sources.base import Indices
 from loaderx.sources.cache.folder import CacheFolder, CopyOf, Json
-from loaderx.sources.columns.columns import Column, ColumnOver, ColumnSpans, DecodedColumn
+from loaderx.sources.columns.column import Column, ColumnSpans
 from loaderx.sources.columns.data import ColumnData, ColumnType
+from loaderx.sources.columns.derived_columns import ColumnOver, DecodedColumn
 from loaderx.sources.columns.padded import PaddedColumns, padded_columns
 from loaderx.sources.files.arrays import open_npy
 from loaderx.sources.files.cold import ColdReads
@@ -39,15 +40,15 @@ from loaderx.tree import Array, ArraySpec, flatten
 _VERSION = 1
 _ODD = "odd.npy"
 _STEP_BYTES, _STEP_RECORDS = 1 << 20, 1024
-_ODD_SHARE = 8  # if more than one in so many is odd, a copy is not worth its place
+_ODD_SHARE = 8  # if more than one record in this number is odd, a copy is not worth its space
 
 Values: TypeAlias = "Sequence[object] | Array"
 Parse: TypeAlias = Callable[[Indices], Sequence[Values]]
-"""The values of records column by column, parsed; a ValueError if one of them is wrong."""
+"""The values of records column by column, parsed; a ValueError if one of the records is wrong."""
 
 
 class Kept(Frozen):
-    """How a column is kept in a copy, and what becomes of it in records."""
+    """How a column is kept in a copy, and how its values become those of records."""
 
     kind: ColumnType
     is_python: bool = False  # numbers of Python, rather than of NumPy
@@ -69,7 +70,7 @@ def kept_lists(dtype: DType) -> Kept:
 
 
 class LineCopy:
-    """The columns of a copy, and which records are not in it."""
+    """The columns of a copy, and the records that are not in it."""
 
     def __init__(self, columns: Sequence[Column], odd: Array) -> None:
         self._columns, self._odd = columns, odd
@@ -107,7 +108,7 @@ class LineCopy:
         return self._odd_places(indices) is not None
 
     def read(self, indices: Indices, parse: Parse) -> Sequence[Values]:
-        """The values of records column by column; ``parse`` is asked for those that are odd."""
+        """The values of records column by column; ``parse`` reads the odd ones."""
         if self._cold.is_needed:
             self._cold.before(indices)
         odd = self._odd_places(indices)
@@ -136,7 +137,7 @@ class LineCopy:
 
 
 class PythonNumbers(ColumnOver):
-    """Numbers that are Python's in records, and of a narrow dtype in batches."""
+    """Numbers that are Python numbers in records, and of a narrow dtype in batches."""
 
     def __init__(self, column: Column, dtype: DType) -> None:
         super().__init__(column)
@@ -163,11 +164,11 @@ class PythonNumbers(ColumnOver):
 
 
 class TooOddError(Exception):
-    """So many records are odd that a copy is of no use."""
+    """Raised if too many records are odd for a copy to be of use."""
 
 
 class _Lines:
-    """The columns of all lines; what is odd among them."""
+    """The columns of all lines, and the odd records among them."""
 
     def __init__(self, lines: LineFiles, kept: Mapping[str, Kept], parse: Parse) -> None:
         self._kept, self._parse = kept, parse
@@ -196,7 +197,7 @@ class _Lines:
         except FileError:  # of the whole file
             raise
         except ValueError:
-            pass  # one of them is odd: it is found by halves
+            pass  # one of them is odd: it is found by bisection
         if stop - start > 1:
             middle = (start + stop) // 2
             yield from self._step(start, middle)
@@ -207,7 +208,7 @@ class _Lines:
 
 
 def column_data(kept: Kept, values: Values) -> ColumnData:
-    """Values as they are kept; a ValueError if one of them cannot be."""
+    """Values as they are kept; a ValueError if one of them cannot be kept."""
     kind = kept.kind
     try:
         if kind.kind in ("text", "bytes"):
@@ -240,7 +241,7 @@ def _offsets(values: Sequence[bytes] | Sequence[Array]) -> Array:
 
 
 def _nothing(kind: ColumnType) -> ColumnData:
-    """In place of an odd record."""
+    """The blank in place of an odd record."""
     if kind.kind == "fixed":
         return ColumnData(1, np.zeros(1, kind.dtype))
     return ColumnData(1, np.empty(0, kind.dtype or np.uint8), np.zeros(2, np.int64))
@@ -257,7 +258,7 @@ def open_copy(
     label: str,
     options: Json,
 ) -> LineCopy | None:
-    """The copy of files, which is made if it is not there; None where there is none.
+    """The copy of files, which is made if it does not exist; None where there is none.
 
     Args:
         kept: how each column is kept.

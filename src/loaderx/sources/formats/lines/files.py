@@ -19,7 +19,7 @@ from loaderx.sources.formats.lines.index import Offsets, line_number
 from loaderx.tree import Array
 
 FindLines = Callable[[Array, str], tuple[Offsets, Json]]
-"""The offsets of a file, from its bytes and its path, and what else is to be kept of it."""
+"""The offsets of a file, from its bytes and its path, and a note to keep with them."""
 
 _OFFSETS = "offsets"
 _NEWLINE, _RETURN = 10, 13
@@ -28,15 +28,15 @@ _NEWLINE, _RETURN = 10, 13
 class LinesOfFile(NamedTuple):
     """Some records that lie in one file, or in several that are joined."""
 
-    file: int  # one of them, if they are joined: all are alike
-    places: Places  # among the records that were asked for
+    file: int  # any of them, if they are joined: all are alike
+    places: Places  # among the requested records
     data: Array  # the bytes of the file, or of all
     starts: Indices
     stops: Indices
 
     @property
     def is_run(self) -> bool:
-        """Does each of them follow the one before it?"""
+        """True if each of them follows the one before it."""
         return bool((self.starts[1:] == self.stops[:-1]).all())
 
     def without_ends(self) -> LinesOfFile:
@@ -72,7 +72,7 @@ class LineFiles(RecordFiles):
         self._bytes = file_bytes(files, self._damaged)
         self._apart = PartElements(self._stored, files.data, None, self._damaged)
         self.are_alike = True
-        """Can lines of several files be parsed together?"""
+        """True if lines of several files can be parsed together."""
         self._cold = ColdReads(find=self._spans)
 
     def split(self, indices: Indices) -> Iterator[LinesOfFile]:

@@ -1,6 +1,6 @@
 """Where the lines of a file begin: newlines are found by NumPy, a megabyte at a time.
 
-A newline is the byte 10, and nothing else is: ``\\u2028``, form feeds and lone carriage returns are
+Only the byte 10 is a newline: ``\\u2028``, form feeds and lone carriage returns are
 characters of a line.  The index of a file is one array, the start of each line that counts and the
 end of the file; a line ends where the next one that counts begins, so blank lines that are left out
 lie at the end of the line before them.

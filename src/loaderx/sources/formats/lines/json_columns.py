@@ -1,8 +1,8 @@
-"""The values under one key of JSON records: what the first records have, all others must have.
+"""The values under one key of JSON records: all must have the type of the first ones.
 
-JSON has no dtypes.  Numbers are Python's, which loaderx stacks as JAX would (int32, float32), and
-lists of numbers are arrays of these dtypes; ``types`` chooses others.  Where the first records have
-integers and floats under a key, all are floats.
+JSON has no dtypes.  Numbers are Python numbers, which loaderx stacks as JAX would (int32, float32),
+and lists of numbers are arrays of these dtypes; ``types`` chooses others.  Where the first records
+have integers and floats under a key, all are floats.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from loaderx.sources.columns.columns import OBJECT
+from loaderx.sources.columns.column import OBJECT
 from loaderx.sources.columns.data import ColumnType
 from loaderx.sources.formats.lines.copies import TEXT, Kept, kept_lists, kept_numbers
 from loaderx.sources.formats.lines.json_parsing import parse_kept
@@ -47,7 +47,7 @@ class JsonColumn:
     """Values that are left as they are; the base of columns that convert them."""
 
     spec: ArraySpec | None = None
-    """Shape and dtype of the values in a batch; None if they differ, or are not known."""
+    """Shape and dtype of the values in a batch; None if they differ, or are unknown."""
 
     kept: Kept = Kept(ColumnType("bytes"), encode=_written, decode=parse_kept)
     """How a copy keeps the values."""
@@ -56,7 +56,7 @@ class JsonColumn:
         self.name = name
 
     def converted(self, values: Values, kinds: Kinds) -> Values:
-        """The values as records have them; a ValueError if one of them is wrong."""
+        """The values as records have them; a ValueError if one value is wrong."""
         return values
 
     def write(self, values: Values, out: Array) -> None:
@@ -92,7 +92,7 @@ class Plain(JsonColumn):
 
 
 class Floats(JsonColumn):
-    """Numbers, of which some may be written as integers."""
+    """Floats, some of which may be written as integers."""
 
     spec = ArraySpec((), _FLOAT)
     kept = kept_numbers(np.dtype(np.float64), is_python=True)
@@ -106,7 +106,7 @@ class Floats(JsonColumn):
         try:
             return [float(value) for value in values]  # type: ignore[arg-type]
         except OverflowError as error:
-            raise ValueError(f"{self.name!r} has a number beyond all floats") from error
+            raise ValueError(f"{self.name!r} has a number that no float can hold") from error
 
 
 class Typed(JsonColumn):
@@ -163,7 +163,7 @@ class Lists(JsonColumn):
         except ValueError as error:
             raise ValueError(f"{self.name!r}: {error}. {self.advice}") from error
         ends = list(itertools.accumulate(map(len, lists)))
-        # Copies: a record that is kept must not keep the numbers of all others.
+        # Copies: a record must not keep the numbers of all others in memory.
         return [numbers[start:end].copy() for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
 
@@ -200,7 +200,7 @@ def _column_of_lists(name: str, values: list[object]) -> JsonColumn:
     for value in values:
         try:
             numbers, shape = leaves_of(value)
-        except ValueError:  # lists of various lengths: no arrays can be made of them
+        except ValueError:  # lists of various lengths cannot become arrays
             return JsonColumn(name)
         kinds |= set(map(type, numbers))
         depths |= {len(shape)} if numbers else set()

@@ -46,7 +46,7 @@ def fast_parser() -> FastParser | None:
 
 
 def parse(piece: memoryview | bytes) -> JsonValue:
-    """One value, which may have whitespace around it; a ValueError if there is another thing."""
+    """One value, which may have whitespace around it; a ValueError if there is anything else."""
     text = str(piece, "utf-8")
     try:
         value, end = _scan(text, 0)
@@ -63,7 +63,7 @@ def parse(piece: memoryview | bytes) -> JsonValue:
 
 
 def parse_lines(part: LinesOfFile) -> Sequence[JsonValue]:
-    """The values of lines, one each; a ValueError if one of them is no JSON."""
+    """The values of lines, one each; a ValueError if one of them is not JSON."""
     fast = fast_parser()
     if fast is None:
         return _parse_all(part)
@@ -92,7 +92,7 @@ def _parse_all(part: LinesOfFile) -> Sequence[JsonValue]:
 
 
 def are_objects_of_one_line(part: LinesOfFile) -> bool:
-    """Do lines follow each other, and is there a ``}`` before and a ``{`` after each newline?
+    """True if lines follow each other, with a ``}`` before and a ``{`` after each newline.
 
     Inside of a value no ``{`` follows a ``}``, so every value begins and ends within a line.  If
     there are as many values as lines, each line has one.
@@ -118,7 +118,7 @@ def parse_kept(piece: object) -> JsonValue:
 
 
 def parse_elements(part: LinesOfFile) -> Sequence[JsonValue]:
-    """As `parse_lines`, of pieces of an array, which have commas behind them."""
+    """Like `parse_lines`, for pieces of an array, which have commas behind them."""
     pieces = [bytes(piece).rstrip(_BETWEEN) for piece in part.pieces()]
     fast = fast_parser()
     if fast is None:
@@ -130,7 +130,7 @@ def parse_elements(part: LinesOfFile) -> Sequence[JsonValue]:
 
 
 def is_array(data: Array, path: str) -> bool:
-    """Is the first character of a file that is no whitespace a ``[``?"""
+    """True if the first character of a file that is not whitespace is ``[``."""
     start = text_start(data, path)
     return bytes(data[start : start + 4096]).lstrip(_WHITESPACE.encode())[:1] == b"["
 
@@ -147,13 +147,15 @@ def element_offsets(data: Array, path: str) -> Offsets:
     try:
         while not is_end:
             if text[place : place + 1] != "{":
-                raise ValueError(f"element {len(offsets)} of the array is no object")
+                raise ValueError(f"element {len(offsets)} of the array is not an object")
             offsets.append(place)
             place = _skip(text, decoder.raw_decode(text, place)[1])
             is_end = text[place : place + 1] == "]"
             if not is_end:
                 if text[place : place + 1] != ",":
-                    raise ValueError(f"element {len(offsets) - 1} has neither comma nor end behind")
+                    raise ValueError(
+                        f"element {len(offsets) - 1} has neither a comma nor the end behind it"
+                    )
                 place = _skip(text, place + 1)
         if text[place + 1 :].strip(_WHITESPACE):
             raise ValueError("something follows the array")

@@ -1,4 +1,4 @@
-"""Which keys the records of JSON files have, found from the first ones, and of which types."""
+"""The keys of the records of JSON files and their types, found from the first records."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _NULL = type(None)
 
 
 class JsonSchema:
-    """The keys to read, each with a column, and what to put where one is missing.
+    """The keys to read, each with a column, and the values for records that lack one.
 
-    A key counts if most of the first records have it: one damaged record must not be the measure
-    of all others.
+    A key counts if most of the first records have it: one damaged record must not decide
+    for all others.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class JsonSchema:
                     raise ArgumentError(f"`fill`: {error}.") from error
 
     def told(self) -> list[Json]:
-        """All that the values of a file depend on beside its lines."""
+        """The options that the values of a file depend on."""
         columns: list[Json] = [
             [column.name, type(column).__name__, str(column.kept.kind)] for column in self.columns
         ]
@@ -70,7 +70,7 @@ class JsonSchema:
 
     @property
     def can_be_stacked(self) -> bool:
-        """Has every column a spec, and no value may be None?"""
+        """True if every column has a spec, and no value may be None."""
         return all(one.spec is not None for one in self.columns) and None not in [
             self.fill.get(name, 0) for name in self.names
         ]

@@ -2,9 +2,9 @@
 
 A record is the object of a line, as a dict.  Lines without a visible character are left out.  The
 keys are those that most of the first 100 records have; a record that lacks one, or has another, is
-an error that names its file and line; ``columns`` and ``fill`` say what to do about such records.
+an error that names its file and line; ``columns`` and ``fill`` choose how such records are read.
 
-Lines are parsed once, into a copy of their columns in the cache folder (`line_copies`).
+Lines are parsed once, into a copy of their columns in the cache folder (`lines.copies`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from loaderx.sources.formats.lines.text import not_utf8
 from loaderx.tree import Array, Tree
 
 SAMPLE = 100
-"""Records at the beginning that say which keys there are, and of which types."""
+"""Records at the beginning from which the keys and their types are found."""
 
 _ARRAY = "array"  # the note of a file that is one array
 
@@ -100,7 +100,7 @@ class Jsonl(PadsLists, FileSource):
             except ValueError as error:
                 first = first or f"{self.where(index)}: {self._reason(error)}"
         if not found:
-            raise FileError(f"{first}. Are there JSON objects in it, one a line?")
+            raise FileError(f"{first}. JSON objects are expected, one a line.")
         return found
 
     @property
@@ -123,7 +123,7 @@ class Jsonl(PadsLists, FileSource):
         return self._lines.where(index)
 
     def problems(self) -> Iterator[Problem | None]:
-        plain = copy.copy(self)  # the files are to be checked, and not the copy
+        plain = copy.copy(self)  # the check is of the files, not of the copy
         plain._copy = None
         yield from super(Jsonl, plain).problems()
 
@@ -158,7 +158,7 @@ class Jsonl(PadsLists, FileSource):
         except FileError:  # of the whole file
             raise
         except ValueError:
-            pass  # one of them is wrong: which?
+            pass  # one by one below, to find the one that is wrong
         found = []
         for number, index in enumerate(indices.tolist()):
             try:
@@ -189,7 +189,7 @@ class Jsonl(PadsLists, FileSource):
         if isinstance(error, UnicodeDecodeError):
             return not_utf8(error)
         if isinstance(error, json.JSONDecodeError):
-            return f"it is no JSON: {error.msg} at character {error.pos}"
+            return f"it is not JSON: {error.msg} at character {error.pos}"
         return str(error)
 
     def _objects(self, part: LinesOfFile) -> list[Record]:

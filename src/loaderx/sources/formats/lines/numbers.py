@@ -1,4 +1,4 @@
-"""Numbers of text formats: which dtype they get, and how a column of them becomes an array."""
+"""Numbers of text formats: their dtypes, and columns of them as arrays."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WORDS = {"i": "an integer", "u": "an integer", "f": "a number", "b": "true or f
 
 
 def checked_types(types: Types | None, *, others: str) -> dict[str, DType]:
-    """Dtypes by column: numbers and bools, and object for ``others``, which str stands for."""
+    """Dtypes by column: numbers and bools, or object, which ``others`` describes in messages."""
     if types is None:
         return {}
     if not isinstance(types, Mapping):
@@ -33,7 +33,7 @@ def checked_types(types: Types | None, *, others: str) -> dict[str, DType]:
             dtype = np.dtype(given)  # type: ignore[call-overload]
         except TypeError as error:
             raise ArgumentTypeError(
-                f"`types` says {given!r} for {name!r}, which is no dtype."
+                f"`types` says {given!r} for {name!r}, which is not a dtype."
             ) from error
         if dtype.kind == "U":
             dtype = np.dtype(object)
@@ -47,7 +47,7 @@ def checked_types(types: Types | None, *, others: str) -> dict[str, DType]:
 
 
 def array_of(values: Sequence[Number], dtype: DType) -> Array:
-    """Numbers as an array of this dtype, or a ValueError that shows one which does not fit."""
+    """Numbers as an array of this dtype, or a ValueError that shows one that does not fit."""
     kinds = set(map(type, values))
     if not kinds <= _KINDS[dtype.kind]:
         wrong = next(one for one in values if type(one) not in _KINDS[dtype.kind])
@@ -65,7 +65,7 @@ def array_of(values: Sequence[Number], dtype: DType) -> Array:
 
 
 def fitted(array: Array, dtype: DType) -> Array:
-    """The array in a narrower dtype, or a ValueError that shows a number which does not fit."""
+    """The array in a narrower dtype, or a ValueError that shows a number that does not fit."""
     if not _fits(array, dtype):
         widest = array[np.argmax(np.abs(np.nan_to_num(array, posinf=0, neginf=0)))]
         raise ValueError(f"{shown(widest.item())} does not fit into {dtype}")
@@ -89,7 +89,7 @@ def shown(value: object, most: int = 60) -> str:
 
 
 def check_known(what: str, names: Collection[str], have: Collection[str], where: str) -> None:
-    """Refuses names of columns that there are not."""
+    """Refuses names of columns that do not exist."""
     known = set(have)
     for name in names:
         if name not in known:

@@ -8,7 +8,7 @@ from loaderx.errors import ArgumentError
 from loaderx.memory import Lend
 from loaderx.sources.base import BadRecordError, FileSource, Indices, Source
 from loaderx.sources.cache.folder import Json
-from loaderx.sources.columns.columns import OBJECT
+from loaderx.sources.columns.column import OBJECT
 from loaderx.sources.files.parts import in_places
 from loaderx.sources.format import OpenOptions
 from loaderx.sources.formats.lines.files import LineFiles, LinesOfFile
@@ -49,7 +49,7 @@ class TextLines(FileSource):
             raise
 
     def _explain(self, indices: Indices) -> None:
-        """Raises an error that names the line which is not UTF-8."""
+        """Raises an error that names the line that is not UTF-8."""
         for number, index in enumerate(indices.tolist()):
             (part,) = self._lines.split(indices[number : number + 1])
             try:
@@ -59,14 +59,14 @@ class TextLines(FileSource):
 
 
 def not_utf8(error: UnicodeDecodeError) -> str:
-    """What is wrong with a line that cannot be decoded."""
+    """The message for a line that cannot be decoded."""
     byte = error.object[error.start]
     return f"it is not UTF-8 (byte {byte:#04x} at {error.start}: {error.reason})"
 
 
 def _decoded(part: LinesOfFile) -> list[str]:
     if part.is_run:
-        # One conversion for all lines.  Never `splitlines`: it knows a dozen ends of lines.
+        # One conversion for all lines.  Never `splitlines`: it splits at a dozen other characters.
         text = str(part.data.data[part.starts[0] : part.stops[-1]], "utf-8")
         texts = text.removesuffix("\n").split("\n")
         return [text.removesuffix("\r") for text in texts] if "\r" in text else texts

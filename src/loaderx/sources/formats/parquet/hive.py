@@ -1,4 +1,4 @@
-"""Columns in the names of folders, as Hive and Spark have them: ``year=2024/lang=en/x.parquet``."""
+"""Columns in the names of folders, as Hive and Spark do it: ``year=2024/lang=en/x.parquet``."""
 
 from __future__ import annotations
 

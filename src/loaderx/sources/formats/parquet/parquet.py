@@ -1,6 +1,6 @@
-"""The files of a Parquet dataset: what their footers say, and their row groups as columns.
+"""The files of a Parquet dataset: their footers, and their row groups as columns.
 
-Only footers are read when a dataset is opened.  They tell the number of records, the types, and
+Only footers are read when a dataset is opened.  They have the number of records, the types, and
 mostly the number of nulls; so what does not fit is refused before anything is decoded.  Of files
 behind URLs, only what is read is fetched (`parquet_pieces`), unless all of them are to be copied.
 """
@@ -64,7 +64,7 @@ class ParquetFiles:
         *,
         in_pieces: bool = False,
     ) -> None:
-        """``in_pieces``: of files, all of which lie behind URLs, only what is read is fetched."""
+        """``in_pieces``: all files lie behind URLs, and only bytes that are read are fetched."""
         import_pyarrow("a Parquet file")
         self._files, self._fill, self.in_pieces = files, fill, in_pieces
         self._footers = _Footers(files, in_pieces=in_pieces)
@@ -80,7 +80,7 @@ class ParquetFiles:
         types: ShardTypes | None = None
         for number in footers_here(self._files) if self.in_pieces else self._files.fetched():
             path, footer = self._files.paths[number], self._footers.of(number)
-            if not footer.num_rows:  # whatever its columns are
+            if not footer.num_rows:  # an empty file may have any columns
                 self.counts.append(0)
                 groups.append(0)
                 continue
@@ -113,7 +113,7 @@ class ParquetFiles:
         return types
 
     def _add(self, number: int, footer: pq.FileMetaData, types: ShardTypes) -> list[int]:
-        """Looks at all row groups of a file, and gives the numbers of their records."""
+        """Checks all row groups of a file, and returns the numbers of their records."""
         path = self._files.paths[number]
         if self._read:
             self._footers.check(number, self._read)
@@ -143,9 +143,9 @@ class ParquetFiles:
     def _leaves(
         self, footer: pq.FileMetaData, kinds: Mapping[str, ColumnType]
     ) -> dict[int, str | None]:
-        """The columns of the footer that are read, and whose null counts tell: None if not.
+        """The columns of the footer that are read: the leaf whose nulls they count, or None.
 
-        The counts of lists do not: an empty list counts there, too.
+        It is None for lists, whose counts include empty ones, and for leaves that are filled.
         """
         told = dict(_null_paths(kinds))
         found: dict[int, str | None] = {}
@@ -193,7 +193,7 @@ class ParquetFiles:
         return found
 
     def fetch(self, numbers: Sequence[int]) -> int:
-        """Brings row groups here; returns how many bytes came."""
+        """Fetches row groups; returns the number of bytes that were fetched."""
         if not self._read:
             return 0
         places = sorted(self._groups.locate(number) for number in numbers)
@@ -253,7 +253,7 @@ class _Footers:
         return footer
 
     def check(self, number: int, columns: list[str]) -> None:
-        """Has the reader look at what the footer says of every row group.
+        """Makes the reader check the footer's entry of every row group.
 
         Of a damaged one it raises; reading it through `FileMetaData` would end the process, since
         exceptions of C++ are not caught there.
@@ -263,12 +263,12 @@ class _Footers:
         try:
             next(file.iter_batches(1, columns=columns, use_threads=False), None)
         except ReachedError as error:
-            error.__traceback__ = None  # pyarrow keeps the error, and that would keep our frames
+            error.__traceback__ = None  # pyarrow keeps the error, and so our frames
 
     def open(self, number: int, ranges: FileRanges | None = None) -> pq.ParquetFile:
         """A reader of its own for each call: several threads read at once.
 
-        They read with ``use_threads=False``: a process that ends while a pool of Arrow's is at work
+        They read with ``use_threads=False``: a process that ends while Arrow's threads are at work
         may be aborted, and loaderx has workers of its own.  In pieces, ``ranges`` are here.
         """
         data = self._data(number) if ranges is None else self._files.data_with(ranges)

@@ -1,4 +1,4 @@
-"""Parquet files behind URLs, of which footers and the chunks that are read are fetched, no more.
+"""Parquet files behind URLs, of which only the footers and the chunks that are read are fetched.
 
 A file is mapped while most of it is missing (`FileSet.data_with`), and pyarrow reads the bytes that
 were fetched for it: those of the footer, then those of the columns of a row group.
@@ -17,14 +17,14 @@ from loaderx.tree import Array
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-END_BYTES = 1 << 16  # of a file that are fetched first: most footers are shorter
+END_BYTES = 1 << 16  # bytes of a file that are fetched first: most footers are shorter
 _FILES_AT_ONCE = 64
 _TAIL = 8  # bytes: the length of the footer, and a mark
 _PADDING = 100  # bytes that readers take after a chunk, for the sake of an old writer
 
 
 def footers_here(files: FileSet) -> Iterator[int]:
-    """The numbers of all files, once their footers are here: many are fetched at once."""
+    """The numbers of all files, each once its footer is fetched: many are fetched at once."""
     for first in range(0, len(files), _FILES_AT_ONCE):
         numbers = range(first, min(first + _FILES_AT_ONCE, len(files)))
         filled = [number for number in numbers if files.sizes[number]]
@@ -36,14 +36,14 @@ def footers_here(files: FileSet) -> Iterator[int]:
 
 
 def data_with_footer(files: FileSet, number: int) -> Array:
-    """The bytes of a file, of which the footer is here."""
+    """The bytes of a file whose footer is fetched."""
     if not files.sizes[number]:
         return np.empty(0, np.uint8)
     return files.data_with(_end(files, number, _footer_bytes(files, number)))
 
 
 def _footer_bytes(files: FileSet, number: int) -> int:
-    """The length of a footer, with what follows it; of a damaged file at most all of it."""
+    """The length of a footer, with what follows it; for a damaged file, at most the whole file."""
     data = files.data_with(_end(files, number, END_BYTES))
     return _TAIL + int.from_bytes(data[-_TAIL:].tobytes()[:4], "little")
 
@@ -56,7 +56,7 @@ def _end(files: FileSet, number: int, nbytes: int) -> FileRanges:
 def chunk_ranges(
     files: FileSet, number: int, footer: pq.FileMetaData, groups: Sequence[int], places: list[int]
 ) -> FileRanges:
-    """Where some columns of row groups lie; what the footer says has been checked."""
+    """Where some columns of row groups lie; the footer has been checked."""
     size, starts, stops = files.sizes[number], [], []
     for at in groups:
         group = footer.row_group(at)
@@ -73,7 +73,7 @@ def chunk_ranges(
 
 
 class ReachedError(Exception):
-    """A reader has asked for bytes of columns: so it has found nothing wrong with the footer."""
+    """Raised when a reader reads bytes of columns: so it found no error in the footer."""
 
 
 class NothingToRead:

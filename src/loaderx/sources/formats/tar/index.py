@@ -1,7 +1,7 @@
 """Where the samples of tar files lie.
 
 A sample is all members of a file that have one key: ``a/b.seg.png`` has the key ``a/b`` and the
-ending ``seg.png``.  They may lie anywhere in the archive; webdataset itself wants them one after
+ending ``seg.png``.  They may lie anywhere in the archive; webdataset itself needs them one after
 the other.  The index has
 
 - for each member its ``start``, its ``size`` and the number of its ``ending``, sorted by sample;
@@ -31,9 +31,9 @@ Numbers: TypeAlias = npt.NDArray[np.int64]
 
 
 class Shard(NamedTuple):
-    """What is noted of a shard beyond arrays."""
+    """The notes of a shard, beside its arrays."""
 
-    endings: dict[str, int]  # how many samples have each of them
+    endings: dict[str, int]  # the number of samples that have each of them
     has_end: bool
 
 
@@ -144,7 +144,7 @@ def index_tar(files: FileSet, number: int) -> IndexedFile:
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """The key of a member and its ending in lower case; an empty ending: it belongs to no sample.
+    """The key of a member and its ending in lower case; an empty ending if it belongs to no sample.
 
     >>> split_name("a.b/c.Seg.PNG"), split_name("__meta__/x.json"), split_name("a/._c.png")
     (('a.b/c', 'seg.png'), ('__meta__/x', ''), ('a/', ''))
@@ -164,7 +164,7 @@ def _refuse_twice(
     endings: list[str],
     path: str,
 ) -> None:
-    """Refuses a sample with two members of one ending: which of them would be meant?"""
+    """Refuses a sample with two members of one ending, which would be ambiguous."""
     twice = np.flatnonzero((sample[1:] == sample[:-1]) & (kind[1:] == kind[:-1]))
     if len(twice):
         key = keys[int(sample[twice[0]])].decode("utf-8", "replace")

@@ -1,10 +1,10 @@
-"""The members of a tar file: a walk from header to header, with every checksum looked at.
+"""The members of a tar file: a walk from header to header that checks every checksum.
 
-All of what is in use is read: POSIX ustar with its prefix, pax headers (global and local), GNU's
-long names, numbers in base 256.  Only regular files are members; folders and links are passed over.
+All forms in use are read: POSIX ustar with its prefix, pax headers (global and local), GNU's
+long names, numbers in base 256.  Only regular files are members; folders and links are skipped.
 
 An archive ends with a block of zeros.  Behind it, another archive may follow (``cat a.tar b.tar``),
-which is read as well; other bytes are an error, for then it was no end but damage.
+which is read as well; other bytes are an error, because the zeros were damage and not the end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WINDOW = 4096  # bytes that are read at once: several headers, where members ar
 _PIECE = 1 << 20
 _MOST_HEADER_BYTES = 1 << 20  # of pax headers and long names
 _ADLER = 65521
-_TELLING = (b"path", b"size", b"GNU.sparse")  # of pax headers: the rest does not matter here
+_TELLING = (b"path", b"size", b"GNU.sparse")  # of pax headers: the others are not needed here
 _REGULAR = (b"0", b"\0", b"7")
 _WITHOUT_DATA = (b"1", b"2", b"3", b"4", b"5", b"6")  # links, devices, folders, pipes
 _LONG_NAME, _LONG_LINK, _SPARSE, _GLOBAL = b"L", b"K", b"S", b"g"
@@ -36,7 +36,7 @@ class Member(NamedTuple):
     name: str
     start: int
     size: int
-    archive: int  # how many archives have ended before it in this file
+    archive: int  # the number of archives that ended before it in this file
 
 
 class TarWalk:
@@ -45,10 +45,10 @@ class TarWalk:
     def __init__(self, file: BinaryIO, path: str) -> None:
         self._file, self._path = file, path
         self._size = file.seek(0, os.SEEK_END)
-        self._fixed: dict[str, str] = {}  # what global pax headers say
-        self._told: dict[str, str] = {}  # what is said of the next member
+        self._fixed: dict[str, str] = {}  # from global pax headers
+        self._told: dict[str, str] = {}  # from headers about the next member
         self._window, self._window_at = b"", 0
-        self.has_end = False  # was there a block of zeros?
+        self.has_end = False  # True behind a block of zeros
 
     def __iter__(self) -> Iterator[Member]:
         at, archive = 0, 0
@@ -77,12 +77,12 @@ class TarWalk:
                     f"{self._path} is cut off: {name!r} ends at byte {_next(begin, size)}, and the "
                     f"file has {self._size}."
                 )
-            if kind in _REGULAR and not name.endswith("/"):  # of old programs, that is a folder
+            if kind in _REGULAR and not name.endswith("/"):  # old programs write folders so
                 yield Member(name, begin, size, archive)
             at = _next(begin, size)
 
     def _extend(self, kind: bytes, begin: int, size: int, at: int) -> None:
-        """Reads a header that says more about the next member, or about all that follow.
+        """Reads a header about the next member, or about all members that follow.
 
         Where several are about one member, the first counts, as in Python's own `tarfile`.
         """
@@ -97,7 +97,7 @@ class TarWalk:
             self._told = self._pax(content, at) | self._told
 
     def _extended(self, name: str, size: int, at: int) -> tuple[str, int]:
-        """Name and size of a member, after what the headers before it say."""
+        """Name and size of a member, with the headers before it taken into account."""
         told = {**self._fixed, **self._told}
         self._told = {}
         name = told.get("path", name)
@@ -118,7 +118,7 @@ class TarWalk:
             self._window = self._read_at(at, max(count, _WINDOW))
             self._window_at, start = at, 0
             if len(self._window) < count:
-                what = "is cut off" if at else "is cut off, or it is no tar file"
+                what = "is cut off" if at else "is cut off, or it is not a tar file"
                 raise FileError(f"{self._path} {what}: it ends within a header, at byte {at}.")
         return self._window[start : start + count]
 
@@ -150,11 +150,11 @@ class TarWalk:
         stored = _octal(header[148:156])
         blanked = header[:148] + b"        " + header[156:]
         if stored is not None and 0 <= stored <= 255 * BLOCK:
-            # Adler's sum is 1 + the sum of bytes, modulo a prime, at a tenth of the price of `sum`.
+            # Adler's sum is 1 + the sum of bytes, modulo a prime, at a tenth of the cost of `sum`.
             if ((zlib.adler32(blanked) & 0xFFFF) - 1 - stored) % _ADLER == 0:
                 return
             signed = sum(byte - 256 if byte > 127 else byte for byte in blanked)
-            if signed == stored:  # some old programs have written this one
+            if signed == stored:  # some old programs write this sum
                 return
         raise self._damaged(at, "a header does not agree with its checksum")
 
@@ -168,7 +168,7 @@ class TarWalk:
         """Entries such as ``30 path=some/long/name.jpg`` with their own length in front."""
         found: dict[str, str] = {}
         if not any(word in content for word in _TELLING):
-            return found  # a time with fractions, in most cases
+            return found  # mostly a time with fractions
         while content.strip(b"\0"):
             text, blank, _ = content[:20].partition(b" ")
             length = int(text) if blank and text.isdigit() else 0
@@ -187,7 +187,7 @@ class TarWalk:
         )
 
     def _damaged(self, at: int, what: str) -> FileError:
-        return FileError(f"{self._path} is damaged, or no tar file: {what} (byte {at}).")
+        return FileError(f"{self._path} is damaged, or not a tar file: {what} (byte {at}).")
 
 
 def number(field: bytes) -> int | None:
@@ -215,7 +215,7 @@ def _octal(field: bytes) -> int | None:
 
 def _name(header: bytes) -> str:
     name = header[:100].split(b"\0", 1)[0]
-    if header[345] and header[TAR_MAGIC_AT : TAR_MAGIC_AT + 6] != b"ustar ":  # GNU has times there
+    if header[345] and header[TAR_MAGIC_AT : TAR_MAGIC_AT + 6] != b"ustar ":  # GNU: times
         name = header[345:500].split(b"\0", 1)[0] + b"/" + name
     return _text(name)
 

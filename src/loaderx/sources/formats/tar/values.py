@@ -1,9 +1,9 @@
-"""What the members of a tar file mean, by their ending, as webdataset's decoders have it.
+"""The values of the members of a tar file, by their ending, as in webdataset's decoders.
 
 - ``txt``, ``text``, ``transcript``: text; ``cls``, ``cls2``, ``index``, ``inx``, ``id``: an int64;
 - ``json``, ``jsn``: parsed; ``npy``: an array; ``npz``: a dict of arrays;
-- images: uint8[h, w, c]; and whatever is packed, ``json.gz``, as if it were not;
-- pickles (``pkl``, ``pickle``, ``pyd``, ``pth``, ``pt``) are refused: reading one may run anything;
+- images: uint8[h, w, c]; and packed files such as ``json.gz`` like unpacked ones;
+- pickles (``pkl``, ``pickle``, ``pyd``, ``pth``, ``pt``) are refused: reading one may run any code;
 - all others: bytes.
 """
 
@@ -33,7 +33,7 @@ _MOST_DIGITS = 100
 
 
 def decoder_of(ending: str, channels: int | None) -> Decoder | None:
-    """How a member with this ending is decoded; None: its bytes are left as they are."""
+    """The decoder of members with this ending; None if their bytes are left as they are."""
     if ending.endswith(".gz"):
         return _Unpacked(decoder_of(ending[:-3], channels))
     last = ending.rpartition(".")[2]
@@ -57,7 +57,7 @@ class _ImageDecoder:
 
 
 class _Unpacked:
-    """Unpacks gzip, and decodes what comes out of it."""
+    """Unpacks gzip, and decodes the content."""
 
     def __init__(self, decoder: Decoder | None) -> None:
         self._decoder = decoder
@@ -73,7 +73,7 @@ def _text(data: bytes) -> str:
 
 def _integer(data: bytes) -> np.int64:
     if len(data) > _MOST_DIGITS:
-        raise ValueError(f"{len(data)} bytes are no whole number")
+        raise ValueError(f"{len(data)} bytes are not a whole number")
     return np.int64(int(data))
 
 
@@ -90,7 +90,7 @@ def _arrays(data: bytes) -> dict[str, object]:
         for info in archive.infolist():
             if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise ValueError(f"{info.filename!r} is not packed as NumPy does it")
-            if info.file_size > left:  # no more than this is unpacked, whatever there is
+            if info.file_size > left:  # no more than this is unpacked
                 raise too_large(most)
             left -= info.file_size
             plain = archive.read(info)
@@ -109,7 +109,7 @@ _DECODERS: dict[str, Decoder] = {
 
 
 def reason(error: Exception) -> str:
-    """What is wrong with a member, as the end of a sentence."""
+    """The error of a member, as the end of a sentence."""
     if isinstance(error, LoaderxError):
         return str(error)
     return f"{type(error).__name__}: {error}"

@@ -28,8 +28,8 @@ class WebDataset(FileSource):
 
     Args:
         paths: a tar file, a pattern, or a list; not compressed.
-        columns: the endings to read, and ``"__key__"``; all by default. What is left out is not
-            touched. A sample that lacks one of them is an error when the dataset is made; by
+        columns: the endings to read, and ``"__key__"``; all by default. Others are not
+            read. A sample that lacks one of them is an error when the dataset is made; by
             default, samples that lack some have fewer leaves.
         decode: False gives the bytes of all members.
         fill: values for members that a sample lacks, by ending.
@@ -70,13 +70,13 @@ class WebDataset(FileSource):
             self._decoders = {name: decoder_of(name, channels) for name in self._chosen}
         self._bytes = file_bytes(self._files, self._damaged)
         self._cold = ColdReads(find=self._spans)
-        self._endings = [  # of each shard, by number; None: it is not read
+        self._endings = [  # of each shard, by number; None if it is not read
             [name if name in self._decoders else None for name in shard.endings]
             for shard in self._index.shards
         ]
 
     def _check_complete(self) -> None:
-        """Refuses samples that lack a column which was asked for."""
+        """Refuses samples that lack a requested column."""
         for name in self._chosen:
             if name == KEY or name in self._fill:
                 continue
@@ -125,7 +125,7 @@ class WebDataset(FileSource):
         return self._bytes.spans(at.pick(np.flatnonzero(is_read)), stops[is_read])
 
     def _damaged(self, shard: int) -> FileError:
-        """An index that is damaged must not make up samples."""
+        """The error for a damaged index, which must not make up samples."""
         return FileError(
             f"{self._files.paths[shard]}: the index has samples outside the file. Remove the cache "
             "folder, so that it is made again."
@@ -153,7 +153,7 @@ class WebDataset(FileSource):
             return decoder(data)
         except (MissingPackageError, Warning):
             raise
-        except Exception as error:  # of damaged members decoders raise almost anything
+        except Exception as error:  # decoders raise almost anything for damaged members
             raise BadRecordError(
                 f"{self._files.paths[shard]}: {key}.{ending} cannot be decoded: {reason(error)}"
             ) from error

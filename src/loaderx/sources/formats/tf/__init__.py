@@ -1,1 +1,1 @@
-"""What TFRecord, ArrayRecord and TFDS folders have in common: frames, chunks and ``tf.Example``."""
+"""The base of TFRecord, ArrayRecord and TFDS folders: frames, chunks and ``tf.Example``."""

@@ -1,7 +1,7 @@
 """ArrayRecord files: Riegeli files that end with a list of their chunks.
 
-The last block of a file says where that list begins.  It has, for each chunk, where it lies and how
-many records are in it; mostly one.
+The last block of a file says where that list begins.  It has the place of each chunk and
+the number of its records, which is mostly one.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ArrayRecordFiles(PayloadReader):
         self._latest: tuple[int, int, list[bytes]] = (-1, -1, [])
 
     def spans(self, indices: Indices, names: Sequence[str] = ()) -> Iterator[Span]:
-        """The chunks of records, whatever is read of them."""
+        """The bytes of the whole chunks of records."""
         for part, _, local in self.parts.split(indices):
             first, count = int(self._chunks.starts[part]), int(self._chunks.counts[part])
             if self._library.is_needed(part):
@@ -76,7 +76,7 @@ class ArrayRecordFiles(PayloadReader):
             if self._has_single:
                 return self._single_records(indices)
             return self._records_of_chunks(indices)
-        except MissingPackageError as error:  # of zstandard, which wrote the index
+        except MissingPackageError as error:  # zstandard is missing now
             self._library.take_over(error)
             self._has_single = False
             return self._records_of_chunks(indices)
@@ -129,7 +129,7 @@ class ArrayRecordFiles(PayloadReader):
 
 
 class ArrayRecordExamples(ArrayRecordFiles, ExampleReader):
-    """The same, of records that are Examples: their features are found anew in each batch."""
+    """The same for records that are Examples: their features are found in each batch."""
 
     def leaves(self, indices: Indices, names: Sequence[str]) -> Leaves:
         payloads = self.payloads(indices)
@@ -138,7 +138,7 @@ class ArrayRecordExamples(ArrayRecordFiles, ExampleReader):
         starts = np.concatenate([[0], stops[:-1]])
         found = find_positions(data, starts, stops, counted=False)
         if found.damaged:
-            raise BadRecordError(f"it is no tf.Example ({next(iter(found.damaged.values()))})")
+            raise BadRecordError(f"it is not a tf.Example ({next(iter(found.damaged.values()))})")
         block = one_block(data)
         leaves = {}
         for name in names:
@@ -160,7 +160,7 @@ def _index_file(data: Array, path: str) -> IndexedFile:
         with contextlib.suppress(BadRecordError):  # that record fails when it is read
             if len(offsets):
                 records_of(read_chunk(data.data, int(offsets[0])))
-    except (OtherChunkError, MissingPackageError) as error:  # its other chunks may be alike
+    except (OtherChunkError, MissingPackageError) as error:  # others may be of this kind
         reader = _library_reader(path, error)
         count = reader.num_records()
         reader.close()
@@ -171,9 +171,9 @@ def _index_file(data: Array, path: str) -> IndexedFile:
 
 
 def _find_chunks(data: Array, path: str) -> tuple[_Numbers, _Numbers]:
-    """Where the chunks of a file lie, and how many records each has."""
+    """The places of the chunks of a file, and the number of records in each."""
     if not is_array_record(data[: len(RIEGELI_SIGNATURE)].tobytes()):
-        raise FileError(f"{path} is no ArrayRecord file: its first bytes are others.")
+        raise FileError(f"{path} is not an ArrayRecord file: its first bytes are different.")
     try:
         footer = _footer_position(data.data)
         _, *footers = records_of(read_chunk(data.data, footer))
@@ -232,14 +232,14 @@ def _library_reader(path: str, reason: str | Exception) -> _LibraryReader:
     try:
         from array_record.python.array_record_module import ArrayRecordReader
     except ImportError as error:
-        if isinstance(reason, MissingPackageError):  # the other package that would do
+        if isinstance(reason, MissingPackageError):  # another package that can decompress
             raise reason from None
         raise MissingPackageError(
             f"{path}: {reason}, which needs the package array_record: pip install array_record."
         ) from error
     try:
         return cast(_LibraryReader, ArrayRecordReader(path))
-    except Exception as error:  # whatever it raises
+    except Exception as error:  # it may raise anything
         raise FileError(f"{path}: array_record cannot open it ({error}).") from error
 
 
@@ -273,7 +273,7 @@ class LibraryReaders:
                 self._readers[part] = _library_reader(path, self._reasons[part])
             try:
                 return self._readers[part].read(local.tolist())
-            except Exception as error:  # whatever it raises
+            except Exception as error:  # it may raise anything
                 raise BadRecordError(f"array_record cannot read it ({error})") from error
 
     def __getstate__(self) -> tuple[FileSet, list[str]]:
@@ -286,7 +286,7 @@ class LibraryReaders:
 
 # ArrayRecord files, read without the library of that name.
 #
-# What a record means is not said in the file: records are ``{"data": bytes}``.  Where these are
+# A file does not describe its records: they are ``{"data": bytes}``.  Where these are
 # Examples, ``.map(lambda record: parse_example(record["data"]))`` takes them apart.  Simple chunks,
 # uncompressed or compressed with zstd, are what every writer makes that is not told otherwise; the
 # others are left to the library.

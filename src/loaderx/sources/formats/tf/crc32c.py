@@ -1,6 +1,6 @@
 """CRC-32C, the checksum of TFRecord files.
 
-Those of lengths, which are always checked, are taken of all at once in NumPy; those of records, for
+Those of lengths, which are always checked, are computed together in NumPy; those of records, for
 ``loaderx verify``, by the package google-crc32c.
 """
 
@@ -24,7 +24,7 @@ _MASK = np.uint32(0xA282EAD8)
 
 @cache
 def _tables() -> list[Checksums]:
-    """Eight tables of 256: what a byte contributes if 0 to 7 bytes follow it."""
+    """Eight tables of 256: the contribution of a byte that 0 to 7 bytes follow."""
     table = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         table = np.where(table & 1, (table >> np.uint32(1)) ^ _POLYNOMIAL, table >> np.uint32(1))

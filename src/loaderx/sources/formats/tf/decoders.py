@@ -1,7 +1,7 @@
-"""How the features of records become the leaves that users see.
+"""Decoders of the features of records into the leaves that users see.
 
-A decoder needs one feature or several, of some records, and gives the values of all of them at
-once: into an array where they have one shape (`spec`), or as a list.
+A decoder needs one feature or several, of some records, and makes the values of all of them at
+once: in an array where they have one shape (`spec`), or as a list.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 from loaderx.sources.base import BadRecordError
-from loaderx.sources.columns.columns import OBJECT
+from loaderx.sources.columns.column import OBJECT
 from loaderx.sources.columns.elements import Runs
 from loaderx.sources.formats.tf.example import (
     BYTES,
@@ -35,7 +35,7 @@ Leaves: TypeAlias = Mapping[str, Leaf]
 
 
 class NO_FILL:  # noqa: N801 (it stands for a value, and is a class so that pickles keep it)
-    """In place of a value to fill in: there is none."""
+    """Stands for the absence of a value to fill in."""
 
 
 class Decoder:
@@ -50,7 +50,7 @@ class Decoder:
 
     @property
     def items(self) -> ArraySpec | None:
-        """Shape and dtype of an element of lists of numbers, if the values are such."""
+        """Shape and dtype of an element, if the values are lists of numbers."""
         return None
 
     def runs(self, leaves: Leaves) -> Iterator[Runs]:
@@ -68,13 +68,13 @@ class Decoder:
 
 
 def check_not_damaged(leaf: Leaf) -> None:
-    """Raises if one of the records is no Example."""
+    """Raises if one of the records is not an Example."""
     if (leaf.sizes == DAMAGED).any():
-        raise BadRecordError("it is no tf.Example")
+        raise BadRecordError("it is not a tf.Example")
 
 
 class Bytes(Decoder):
-    """One run of bytes a record."""
+    """One run of bytes for each record."""
 
     def __init__(self, name: str, fill: object = NO_FILL) -> None:
         self.name, self.features, self._fill = name, (name,), fill
@@ -105,7 +105,7 @@ class Bytes(Decoder):
         return self.value(found[0])
 
     def value(self, data: bytes) -> object:
-        """What the bytes of a record stand for."""
+        """The value of the bytes of a record."""
         return data
 
 
@@ -116,22 +116,34 @@ class Text(Bytes):
         try:
             return str(data, "utf-8")
         except UnicodeDecodeError as error:
-            raise BadRecordError(f"{self.name!r} is no text in UTF-8 ({error})") from error
+            raise BadRecordError(f"{self.name!r} is not text in UTF-8 ({error})") from error
 
 
-class Fixed(Decoder):
-    """Numbers, as many in each record."""
+class _Arrays(Decoder):
+    """The base of decoders whose values are arrays of one shape and dtype."""
 
-    def __init__(self, name: str, kind: int, spec: ArraySpec, fill: object = NO_FILL) -> None:
-        self.name, self.features, self._kind, self._fill = name, (name,), kind, fill
-        self._spec = spec
+    def __init__(self, name: str, spec: ArraySpec) -> None:
+        self.name, self.features, self._spec = name, (name,), spec
         self._shape = tuple(axis for axis in spec.shape if axis is not None)
-        self._count = math.prod(self._shape)
-        self._is_stored = kind == FLOAT and spec.dtype == np.dtype("<f4")
 
     @property
     def spec(self) -> ArraySpec:
         return self._spec
+
+    def values(self, leaves: Leaves) -> Sequence[object]:
+        found = np.empty((len(leaves[self.name]), *self._shape), self._spec.dtype)
+        self.take(leaves, found)
+        return list(found)
+
+
+class Fixed(_Arrays):
+    """Numbers, the same count in each record."""
+
+    def __init__(self, name: str, kind: int, spec: ArraySpec, fill: object = NO_FILL) -> None:
+        super().__init__(name, spec)
+        self._kind, self._fill = kind, fill
+        self._count = math.prod(self._shape)
+        self._is_stored = kind == FLOAT and spec.dtype == np.dtype("<f4")
 
     def take(self, leaves: Leaves, out: Array) -> None:
         leaf = leaves[self.name]
@@ -144,12 +156,6 @@ class Fixed(Decoder):
             numbers, counts = integers(leaf)
             self._check(counts)
             out[...] = numbers.reshape(out.shape)
-
-    def values(self, leaves: Leaves) -> Sequence[object]:
-        leaf = leaves[self.name]
-        found = np.empty((len(leaf), *self._shape), self._spec.dtype)
-        self.take(leaves, found)
-        return list(found)
 
     def _fill_floats(self, leaf: Leaf, out: Array) -> None:
         self._check(leaf.sizes / 4)
@@ -228,7 +234,7 @@ def shaped(name: str, values: Array, shape: tuple[int | None, ...]) -> Array:
 
 
 class FixedBytes(Decoder):
-    """Runs of bytes, as many in each record."""
+    """Runs of bytes, the same count in each record."""
 
     def __init__(self, name: str, shape: tuple[int, ...]) -> None:
         self.name, self.features, self._shape = name, (name,), shape
@@ -249,17 +255,12 @@ class FixedBytes(Decoder):
         return [one.reshape(self._shape) for one in found]
 
 
-class Raw(Decoder):
+class Raw(_Arrays):
     """Arrays that were stored as the bytes of their elements."""
 
     def __init__(self, name: str, spec: ArraySpec) -> None:
-        self.name, self.features, self._spec = name, (name,), spec
-        self._shape = tuple(axis for axis in spec.shape if axis is not None)
+        super().__init__(name, spec)
         self._nbytes = math.prod(self._shape) * spec.dtype.itemsize
-
-    @property
-    def spec(self) -> ArraySpec:
-        return self._spec
 
     def take(self, leaves: Leaves, out: Array) -> None:
         leaf = leaves[self.name]
@@ -273,8 +274,3 @@ class Raw(Decoder):
             rows(leaf, out)
         else:
             out[...] = self.values(leaves)
-
-    def values(self, leaves: Leaves) -> Sequence[object]:
-        found = np.empty((len(leaves[self.name]), *self._shape), self._spec.dtype)
-        self.take(leaves, found)
-        return list(found)

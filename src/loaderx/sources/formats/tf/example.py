@@ -1,4 +1,4 @@
-"""``tf.Example`` as it lies in memory: a parser of one record, complete and without protobuf.
+"""``tf.Example`` as it lies in memory: a complete parser of one record, without protobuf.
 
 An Example is a message of messages.  A message is a row of fields, each a tag (its number and how
 its value is stored) and a value; numbers are varints, seven bits a byte::
@@ -27,7 +27,7 @@ BYTES, FLOAT, INT64 = 1, 2, 3
 KIND_NAMES = {BYTES: "bytes", FLOAT: "float32", INT64: "int64"}
 
 MISSING, PARSED_LATE, DAMAGED = -1, -2, -3
-"""In place of a size: no value; values that are not one run; a record that is no Example."""
+"""In place of a size: no value; values that are not one run; a record that is not an Example."""
 
 Value: TypeAlias = "bytes | float | int"
 
@@ -36,7 +36,7 @@ _FLOAT = struct.Struct("<f")
 
 
 class Field(NamedTuple):
-    """A field of a message: of a run, where it starts and stops; else where its value is."""
+    """A field of a message: where its run starts and stops, or else the place of its value."""
 
     number: int
     wire: int

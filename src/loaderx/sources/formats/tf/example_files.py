@@ -28,7 +28,7 @@ _Note: TypeAlias = tuple[str, int, list[tuple[int, int]], int, int, int | None]
 
 
 class Feature:
-    """One feature of all files: where it lies, and what is known of its values."""
+    """One feature of all files: its places, and facts about its values."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -38,7 +38,7 @@ class Feature:
         self.missing: tuple[int, int] | None = None  # the first file and record without it
 
     def add(self, file: int, one: FeatureSummary) -> None:
-        """Adds what is known of one file."""
+        """Adds the facts of one file."""
         for kind, record in one.kinds.items():
             self.kinds.setdefault(kind, (file, record))
         if one.kinds:
@@ -103,7 +103,7 @@ class ExampleFiles(ExampleReader):
 
 
 class _StoredPositions:
-    """The positions of a feature in the index, which files without it have no part in."""
+    """The positions of a feature in the index; files without the feature have none."""
 
     def __init__(self, at: Array, sizes: Array, parts: Parts, records: Parts) -> None:
         self._at, self._sizes = at, sizes
@@ -137,7 +137,7 @@ class _Indexer:
             raise FileError(f"{path}: {error}") from error
         if len(found.damaged) == found.records > 0:
             raise FileError(
-                f"{path}: its records are no tf.Example (of record 0: {found.damaged[0]}). Read "
+                f"{path}: its records are not tf.Examples (of record 0: {found.damaged[0]}). Read "
                 "them as bytes with decode=False, and parse them in .map."
             )
         arrays: dict[str, Array] = {"starts": frames.starts, "stops": frames.stops}

@@ -1,10 +1,10 @@
 """Where the features of many ``tf.Example`` lie, found for thousands of records at once.
 
-Nearly all records of a file are written by one program, and so look alike: key by key, the same
+Nearly all records of a file are written by one program, and so are alike: key by key, the same
 fields in the same order.  `find_positions` walks through all of them side by side, one NumPy call
 for the same byte of every record.  What it does not expect in a record (values that are not one
 run, a key that comes twice, damage) makes it leave that record to the parser in `example`, which
-knows everything and takes ten times as long.
+reads everything and takes ten times as long.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ Numbers: TypeAlias = npt.NDArray[np.int64]
 
 _RECORDS_AT_ONCE = 8192
 _MOST_FEATURES = 4096
-_LENGTH_BYTES = 5  # of the varint of a length: more than any message may have
+_LENGTH_BYTES = 5  # bytes of the varint of a length: more than any message may have
 
 
 class FeaturePositions:
-    """One feature in a number of records: where its values lie, and what they are."""
+    """One feature in a number of records: the places, kinds and counts of its values."""
 
     def __init__(self, key: bytes, records: int) -> None:
         self.key = key
@@ -46,12 +46,12 @@ class FeaturePositions:
         self.counts = np.zeros(records, np.int32)  # of values
 
     def put(self, rows: Numbers, at: Numbers, sizes: Numbers, kind: int, counts: Numbers) -> None:
-        """Takes down where some of the records have it."""
+        """Notes where some of the records have it."""
         self.at[rows], self.sizes[rows] = at, sizes
         self.kinds[rows], self.counts[rows] = kind, counts
 
     def summary(self) -> FeatureSummary:
-        """What its values have in common."""
+        """A summary of its values."""
         has_it = (self.sizes >= 0) | (self.sizes == PARSED_LATE)
         kinds = {
             kind: int(np.argmax(has_it & (self.kinds == kind)))
@@ -68,7 +68,7 @@ class FeaturePositions:
 
 
 class FeatureSummary(NamedTuple):
-    """What the values of a feature have in common, in one file."""
+    """A summary of the values of a feature in one file."""
 
     kinds: dict[int, int]  # each kind, and the first record that has it
     least: int  # values in a record
@@ -82,10 +82,10 @@ class Positions:
     def __init__(self, records: int) -> None:
         self.records = records
         self.features: dict[bytes, FeaturePositions] = {}
-        self.damaged: dict[int, str] = {}  # records that are no Example, and why
+        self.damaged: dict[int, str] = {}  # records that are not Examples, and why
 
     def feature(self, key: bytes) -> FeaturePositions:
-        """The feature with this key, of which nothing is known at first."""
+        """The feature with this key; a new one has no places yet."""
         found = self.features.get(key)
         if found is None:
             if len(self.features) >= _MOST_FEATURES:
@@ -102,7 +102,7 @@ def find_positions(
 ) -> Positions:
     """The positions of all features of the records from ``starts`` to ``stops`` of ``data``.
 
-    How many numbers a list of integers has is counted only where ``counted`` says so.
+    The numbers in a list of integers are counted only where ``counted`` says so.
     """
     found = Positions(len(starts))
     if not len(data):  # all records are empty; the walk looks at one byte at least
@@ -249,7 +249,7 @@ class _Walk:
         self._is_left[rows - self._first] = True
 
     def _parse(self, row: int, start: int, stop: int) -> None:
-        """One record, by the parser that knows everything."""
+        """One record, by the complete parser."""
         found, one = self._found, np.array([row])
         for feature in found.features.values():
             feature.sizes[row] = MISSING
@@ -268,7 +268,7 @@ class _Walk:
 
 
 def varint_counts(data: Array, at: Numbers, sizes: Numbers) -> Numbers:
-    """How many numbers each run of varints has."""
+    """The number of varints in each run."""
     width = int(sizes[0])
     if width and (sizes == width).all():
         rows = np.empty((len(at), width), np.uint8)

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from loaderx.memory import Lend
 from loaderx.sources.base import BadRecordError, Indices, PadsLists
-from loaderx.sources.columns.columns import records_of
+from loaderx.sources.columns.column import records_of
 from loaderx.sources.columns.padded import PaddedColumns, padded_columns
 from loaderx.sources.columns.table import ColumnarSource
 from loaderx.sources.files.cold import ColdReads, Span
@@ -29,7 +29,7 @@ class ExampleReader(RecordFiles):
 
     @abstractmethod
     def spans(self, indices: Indices, names: Sequence[str]) -> Iterator[Span]:
-        """What is read for them."""
+        """The bytes that are read for them."""
 
 
 class ExampleSource(PadsLists, ColumnarSource):

@@ -34,7 +34,7 @@ class Frames(NamedTuple):
 
 
 def is_frame(head: bytes) -> bool:
-    """Do these bytes begin with a length and its checksum?"""
+    """True if these bytes begin with a length and its checksum."""
     if len(head) < HEADER_BYTES:
         return False
     data = np.frombuffer(head, np.uint8)
@@ -42,7 +42,7 @@ def is_frame(head: bytes) -> bool:
 
 
 def is_zlib_frame(head: bytes) -> bool:
-    """The same, of a file that was compressed with zlib as a whole."""
+    """The same for a file that was compressed with zlib as a whole."""
     if not head.startswith(_ZLIB):
         return False
     try:
@@ -60,7 +60,7 @@ def find_frames(data: Array, path: str) -> Frames:
         positions.append(position)
         position += unpack(view, position)[0] + _AROUND
     is_cut = position > size
-    positions.append(min(position, size))  # what it says may not even fit into an int64
+    positions.append(min(position, size))  # a damaged length may not even fit into an int64
     borders = np.frombuffer(positions, np.int64)
     frames = Frames(borders[:-1] + HEADER_BYTES, borders[1:] - FOOTER_BYTES)
     is_right = _are_lengths(data, borders[:-1])
@@ -68,7 +68,7 @@ def find_frames(data: Array, path: str) -> Frames:
         number = int(np.argmin(is_right))
         raise FileError(
             f"{path}, record {number}: the checksum of its length is wrong. The file is damaged"
-            + (", or it is no TFRecord file." if number == 0 else " from there on.")
+            + (", or it is not a TFRecord file." if number == 0 else " from there on.")
         )
     if is_cut or position != size:
         number = len(positions) - 2 if is_cut else len(positions) - 1
@@ -85,7 +85,7 @@ def _are_lengths(data: Array, positions: npt.NDArray[np.int64]) -> npt.NDArray[n
 
 
 def is_payload_intact(data: Array, start: int, stop: int) -> bool:
-    """Is the checksum of a record right?"""
+    """True if the checksum of a record is right."""
     expected = data[stop : stop + FOOTER_BYTES].tobytes()
     crc = masked(np.array([crc_of(data[start:stop])], np.uint32))
     return len(expected) == FOOTER_BYTES and int(crc[0]) == int.from_bytes(expected, "little")

@@ -1,6 +1,6 @@
 """Leaves of records that are runs of bytes, of mapped files or of the unpacked records of a batch.
 
-`Leaf` says where one feature of some records lies; its values are read here, of all at once.
+`Leaf` says where one feature of some records lies; its values are read here, all at once.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class Leaf(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Is every value one run of bytes?"""
+        """True if every value is one run of bytes."""
         return bool((self.sizes >= 0).all())
 
     def runs(self) -> Iterator[Runs]:
         return self.data.runs(self.at, self.at.rows + self.sizes)
 
     def spans(self) -> Iterator[Span]:
-        """What is read for it."""
+        """The bytes that are read for it."""
         return self.data.spans(self.at, self.at.rows + np.maximum(self.sizes, 1))
 
 
@@ -98,7 +98,7 @@ def joined(leaf: Leaf) -> Array:
 
 
 def integers(leaf: Leaf) -> tuple[Array, Numbers]:
-    """The packed varints of all records, one after the other, and how many each record has."""
+    """The packed varints of all records, one after the other, and their number in each record."""
     sizes = leaf.sizes.astype(np.int64)
     if len(sizes) and (sizes == 1).all():  # small numbers, such as labels
         found = np.empty((len(leaf), 1), np.uint8)
@@ -136,9 +136,9 @@ def decode_varints(data: Array, ends: Numbers) -> Array:
 
 
 def floats(leaf: Leaf) -> tuple[Array, Numbers]:
-    """The packed floats of all records, one after the other, and how many each record has."""
+    """The packed floats of all records, one after the other, and their number in each record."""
     if (leaf.sizes % 4).any():
-        raise BadRecordError("a list of floats has a part of one")
+        raise BadRecordError("a list of floats ends within a number")
     return joined(leaf).view("<f4").astype(np.float32, copy=False), leaf.sizes.astype(np.int64) // 4
 
 
@@ -164,7 +164,7 @@ def lists(leaf: Leaf, kind: int) -> list[Array]:
 def _list_at(leaf: Leaf, place: int, kind: int) -> Array:
     size = int(leaf.sizes[place])
     if size == DAMAGED:
-        raise BadRecordError("it is no tf.Example")
+        raise BadRecordError("it is not a tf.Example")
     if size == PARSED_LATE:
         data = leaf.block_of(place).data
         return as_array(values_at(data, int(leaf.at.rows[place]), kind, len(data)), kind)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from loaderx.memory import Layout, Lend
 from loaderx.sources.base import BadRecordError, FileSource, Indices
-from loaderx.sources.columns.columns import OBJECT
+from loaderx.sources.columns.column import OBJECT
 from loaderx.sources.files.cold import ColdReads, Span
 from loaderx.sources.files.record_files import RecordFiles
 from loaderx.tree import Tree
@@ -24,7 +24,7 @@ class PayloadReader(RecordFiles):
 
     @abstractmethod
     def spans(self, indices: Indices) -> Iterator[Span]:
-        """What is read for them."""
+        """The bytes that are read for them."""
 
 
 class PayloadSource(FileSource):

@@ -1,6 +1,6 @@
 """Riegeli files, on which ArrayRecord is built: blocks, chunks, and the records of simple chunks.
 
-Every 64 KiB there is a block header of 24 bytes, in the middle of whatever lies there.  A chunk is
+Every 64 KiB there is a block header of 24 bytes, in the middle of any data.  A chunk is
 a header of 40 bytes (hash, size of its data, hash of these, kind and number of its records, size
 of these) and its data.  A simple chunk has the sizes of its records and their bytes, one after the
 other, both compressed or not.  The other kind, transposed, is left to the library `array_record`.
@@ -34,7 +34,7 @@ _IN_BLOCK = BLOCK_BYTES - 1
 
 
 class OtherChunkError(Exception):
-    """A chunk that only the library `array_record` can read; says what it is."""
+    """Raised for a chunk that only the library `array_record` can read; names its kind."""
 
 
 class Chunk(NamedTuple):
@@ -99,7 +99,7 @@ def only_record(chunk: Chunk) -> bytes:
 def single_record(data: memoryview, position: int) -> bytes:
     """The record of a chunk that has one: the way by which nearly all records are read.
 
-    It does at once what `read_chunk` and `only_record` do for a chunk of zstd within one block, and
+    It does the work of `read_chunk` and `only_record` for a chunk of zstd within one block, and
     leaves all others, damaged ones too, to them.
     """
     start = position + CHUNK_HEADER + (0 if position & _IN_BLOCK else BLOCK_HEADER)
@@ -151,7 +151,7 @@ def _sizes(stored: bytes, chunk: Chunk) -> npt.NDArray[np.int64]:
 
 
 def _unpacked(compression: int, data: memoryview | bytes, expected: int) -> bytes:
-    """The bytes of a buffer, which must be as many as are expected."""
+    """The bytes of a buffer, whose number must be the expected one."""
     if compression == _PLAIN:
         found = bytes(data)
     elif compression == _ZSTD:
@@ -178,7 +178,7 @@ def _unexpected(chunk: Chunk) -> Exception:
 
 
 def unzstd(data: memoryview, size: int) -> bytes:
-    """What a frame of zstd has inside; at most ``size`` bytes."""
+    """The content of a frame of zstd; at most ``size`` bytes."""
     try:
         return zstd_function()(data, size)
     except (MissingPackageError, BadRecordError):
@@ -189,7 +189,7 @@ def unzstd(data: memoryview, size: int) -> bytes:
 
 @cache
 def zstd_function() -> Callable[[memoryview, int], bytes]:
-    """The function of the package that is there; its arguments are a frame and the most bytes."""
+    """The function of the installed package; its arguments are a frame and the most bytes."""
     try:
         from compression import zstd  # Python 3.14
     except ImportError:

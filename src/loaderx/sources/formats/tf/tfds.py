@@ -1,7 +1,7 @@
 """Folders that TFDS has prepared, read without TensorFlow.
 
-``dataset_info.json`` says which splits there are and how many records each shard has,
-``features.json`` what the records are.  The shards are TFRecord or ArrayRecord files of Examples.
+``dataset_info.json`` has the splits and the number of records in each shard, ``features.json`` the
+types of their leaves.  The shards are TFRecord or ArrayRecord files of Examples.
 Given the folder of a dataset, the newest version in it is read, as TFDS does.
 """
 
@@ -42,14 +42,14 @@ _MOST_JSON_BYTES = 1 << 28
 
 
 class TfdsSplit(NamedTuple):
-    """The files of a split, and how many records each of them has."""
+    """The files of a split, and the number of records in each."""
 
     files: list[str]
     counts: list[int]
 
 
 class TfdsInfo(NamedTuple):
-    """What dataset_info.json says."""
+    """The content of dataset_info.json."""
 
     file_format: str
     splits: dict[str, TfdsSplit]
@@ -73,7 +73,7 @@ def _versions(folder: Folder) -> Iterator[Folder]:
 def _configurations(folder: Folder, most: int | None = None) -> Iterator[Folder]:
     """The configurations in the folder of a dataset, each a folder of versions.
 
-    Every folder of the dataset is one; so a look at the first tells, where there may be thousands.
+    Every folder of the dataset is one, so it is enough to look at the first of perhaps thousands.
     """
     for one in folder.folders[:most]:
         if any(_versions(one)):
@@ -93,7 +93,7 @@ def _newest(folder: Folder) -> Folder:
         folder = configurations[0] if configurations else folder
     found = {tuple(map(int, one.name.split("."))): one for one in _versions(folder)}
     if not found:
-        raise FileError(f"{folder.path} has no {INFO} and {FEATURES}: it is no folder of TFDS.")
+        raise FileError(f"{folder.path} has no {INFO} and {FEATURES}: it is not a folder of TFDS.")
     return found[max(found)]
 
 
@@ -113,7 +113,7 @@ def read_info(folder: Folder) -> TfdsInfo:
     told = _read_json(folder, INFO)
     with reading(path):
         if not isinstance(told, dict):
-            raise ValueError("it is no dict")
+            raise ValueError("it is not a dict")
         name, file_format = str(told["name"]), str(told.get("fileFormat") or "tfrecord")
         splits = {}
         for one in cast("list[dict[str, Json]]", told["splits"]):
@@ -170,7 +170,7 @@ def open_split(folder: Folder, file_format: str, split: TfdsSplit, options: Open
 
 
 def _check_stored(reader: ExampleFiles, leaf: LeafType, is_filled: bool) -> None:
-    """The index knows of what kind all values are, and whether one is missing."""
+    """Compares a description with the index, which has the kinds of all values."""
     feature = reader.features.get(leaf.path)
     kinds = {} if feature is None else feature.kinds
     for kind, (file, record) in kinds.items():
@@ -209,7 +209,7 @@ def _classes(folder: Folder, leaves: LeafTree, path: str) -> Iterator[tuple[str,
             file = f"{leaf.path.replace('/', '-')}.labels.txt"
             if folder.has(file):
                 yield below, _lines(folder, file)
-            elif leaf.class_count:  # TFDS names them so, too
+            elif leaf.class_count:  # the names that TFDS uses
                 yield below, tuple(map(str, range(leaf.class_count)))
 
 

@@ -1,7 +1,7 @@
-"""Decoders for what only TFDS stores: encoded tensors and images, sequences of them, nested lists.
+"""Decoders for values that only TFDS stores: encoded tensors and images, sequences, nested lists.
 
 A sequence of values that have one shape is an array with one more axis.  Sequences in sequences are
-lists of arrays, as `tfds.data_source` gives them.
+lists of arrays, as in `tfds.data_source`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class DecodeText:
         try:
             return str(data, "utf-8")
         except UnicodeDecodeError as error:
-            raise BadRecordError(f"it is no text in UTF-8 ({error})") from error
+            raise BadRecordError(f"it is not text in UTF-8 ({error})") from error
 
 
 class DecodeTensor:
@@ -75,7 +75,7 @@ class DecodeTensor:
             except (zlib.error, EOFError, FileError) as error:
                 raise BadRecordError(f"it is compressed, and damaged ({error})") from error
         if len(data) % self.dtype.itemsize:
-            raise BadRecordError(f"{len(data)} bytes are no array of {self.dtype}")
+            raise BadRecordError(f"{len(data)} bytes are not an array of {self.dtype}")
         return shaped("a tensor", np.frombuffer(data, self.dtype), shape)
 
     def _unpacked(self, data: bytes, shape: Shape) -> bytes:
@@ -111,7 +111,7 @@ def _deep_gray(data: bytes) -> Array:
     try:
         with pillow_module().open(io.BytesIO(data)) as image:
             pixels = np.asarray(image)
-    except Exception as error:  # of damaged files Pillow raises almost anything
+    except Exception as error:  # Pillow raises almost anything for damaged files
         raise BadRecordError(f"the image is damaged or cut off: {error}") from error
     if pixels.ndim != 2 or pixels.dtype.kind not in "ui":
         raise BadRecordError("an image of several channels instead of one of 16 bits")
@@ -124,7 +124,7 @@ def _deep_gray(data: bytes) -> Array:
 
 
 class Decoded(Bytes):
-    """One value a record, made of its bytes."""
+    """One value for each record, made of its bytes."""
 
     def __init__(self, name: str, decode: DecodeValue, fill: object = NO_FILL) -> None:
         super().__init__(name, fill)
@@ -147,7 +147,7 @@ class Decoded(Bytes):
 
 
 class DecodedSequence(Decoder):
-    """Several values a record, each made of its own bytes; they are stacked."""
+    """Several values for each record, each made of its own bytes; they are stacked."""
 
     def __init__(self, name: str, decode: DecodeValue, length: int | None) -> None:
         self.name, self.features, self._decode, self._length = name, (name,), decode, length

@@ -1,4 +1,4 @@
-"""``features.json`` of TFDS: what each leaf of a record is, and how it is stored."""
+"""``features.json`` of TFDS: the type of each leaf of a record, and how it is stored."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _MOST_DIGITS = 6  # of a number of classes
 
 
 class LeafType(Frozen):
-    """One leaf: its name in the files, what a value is, and the sequences around it."""
+    """One leaf: its name in the files, the type of a value, and the sequences around it."""
 
     path: str
     shape: Shape
@@ -53,18 +53,18 @@ class LeafType(Frozen):
     default: object = NO_FILL  # of an optional value
     is_shown_as_bytes: bool = False  # with decode=False
     has_classes: bool = False
-    class_count: int = 0  # as the description says; 0: it says nothing
+    class_count: int = 0  # as in the description; 0 if it has none
 
 
 class FeatureError(Exception):
-    """A feature that is not known, or not as it should be."""
+    """Raised for a feature that is unknown, or not as it should be."""
 
 
 LeafTree: TypeAlias = "dict[str, LeafType | LeafTree]"
 
 
 def read_features(told: Json, chosen: list[str] | None, where: str) -> LeafTree:
-    """The leaves of the chosen top-level features; a `FileError` names what is not known."""
+    """The leaves of the chosen top-level features; a `FileError` names unknown features."""
     found: LeafTree = {}
     features = top_level(told, where)
     for name in features if chosen is None else chosen:
@@ -124,7 +124,7 @@ def _tensor(told: JsonDict, path: str, lengths: tuple[int | None, ...]) -> LeafT
 
 
 def _default(shape: Shape, dtype: np.dtype[np.generic]) -> object:
-    """What TFDS puts in place of an optional value that is missing."""
+    """The value of TFDS in place of a missing optional one."""
     if dtype == _OBJECT:
         return b""
     if dtype.kind == "f":
@@ -170,7 +170,7 @@ def _video(told: JsonDict, path: str, lengths: tuple[int | None, ...]) -> LeafTy
 
 
 def _audio(told: JsonDict, path: str, lengths: tuple[int | None, ...]) -> LeafType:
-    if told.get("lazyDecode"):  # a file of some format, which nothing here can decode
+    if told.get("lazyDecode"):  # a file of some format, for which there is no decoder here
         return LeafType(path, (), _OBJECT, lengths)
     return _tensor(told, path, lengths)
 
@@ -238,7 +238,7 @@ def make_decoders(leaves: LeafTree, decode: bool, fill: Mapping[str, object]) ->
 
 
 def make_decoder(leaf: LeafType, decode: bool, fill: object) -> Decoder:
-    """How a leaf is read."""
+    """The decoder of a leaf."""
     name, shape, dtype, lengths = leaf.path, leaf.shape, leaf.dtype, leaf.lengths
     if leaf.is_shown_as_bytes and not decode:
         shape, dtype = (), _OBJECT

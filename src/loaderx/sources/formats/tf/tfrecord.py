@@ -1,6 +1,6 @@
 """TFRecord files of ``tf.Example``, read without TensorFlow.
 
-Files are indexed once: where each record lies, and where each of its features does.  A batch then
+Files are indexed once: the place of each record, and of each of its features.  A batch then
 needs no parsing: floats are one indexed copy, texts are slices, integers (which are stored as
 varints) are decoded for all records of a batch at once.
 
@@ -47,20 +47,20 @@ from loaderx.sources.formats.tf.payloads import NAME, PayloadReader, PayloadSour
 from loaderx.tree import ArraySpec
 
 FeatureType: TypeAlias = "ArraySpec | type[str] | type[bytes]"
-"""What a feature is: an array of this dtype and shape, text, or bytes."""
+"""The type of a feature: an array of this dtype and shape, text, or bytes."""
 
 _DTYPES: dict[int, np.dtype[np.generic]] = {FLOAT: np.dtype(np.float32), INT64: np.dtype(np.int64)}
 _FRAMES_VERSION = 1
 
 
 class TFRecord(ExampleSource):
-    """TFRecord files of ``tf.Example``, where the types of features are to be said.
+    """TFRecord files of ``tf.Example``, with given types of features.
 
     Args:
         path: a file, a pattern, or a list of them.
         features: what a feature is, by name. An `ArraySpec` with None for the first axis is a list;
-            of a feature that holds bytes it is an array of which these are the elements, as
-            `tf.io.decode_raw` has it. `str` is text. Features that are not named are read as
+            of a feature that holds bytes it is an array of which these are the elements, as in
+            `tf.io.decode_raw`. `str` is text. Features that are not named are read as
             `Dataset.open` reads them.
         columns: the features to read; all by default.
         fill: values in place of missing ones, by feature.
