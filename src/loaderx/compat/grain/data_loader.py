@@ -26,6 +26,7 @@ from loaderx.compat.grain.iter_dataset import IterDataset
 from loaderx.compat.grain.iterator import DatasetIterator, read_state, write_state
 from loaderx.compat.grain.loader_records import (
     AnyOperation,
+    BatchToTheEnd,
     RecordsInOrder,
     Sampled,
     apply_to_records,
@@ -150,9 +151,11 @@ class DataLoader:
         if not self._is_bare:
             made = data_of(apply_to_records(made, first))
         if is_batched:
+            batch: Element
             batch, *rest = rest
-            size = batch.batch_size  # type: ignore[union-attr]
-            made = made.apply(batch).to_iter_dataset(self._read_options, allow_nones=True)
+            size = batch.batch_size
+            batches = BatchToTheEnd(made, size, batch.drop_remainder, batch.batch_fn)
+            made = batches.to_iter_dataset(self._read_options, allow_nones=True)
         return made.apply(rest), size
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from loaderx import ArgumentTypeError
 from loaderx.compat.grain import transforms
+from loaderx.compat.grain.batch_nodes import BatchMapDataset
 from loaderx.compat.grain.indices import Indices, Int64s, as_indices, as_ints
 from loaderx.compat.grain.iter_dataset import IterDataset, IterNode
 from loaderx.compat.grain.iterator import DatasetIterator, IndexedIterator, NodeIterator
@@ -185,6 +186,9 @@ class _InOrderIterator(IndexedIterator[Element]):
         if not self._block:
             self._block = next(self._reader)[::-1]
         record = self._block.pop()
+        if type(record) is Failure and isinstance(record.error, StopIteration):
+            self._block.append(record)  # the source has ended, and the position stays there
+            raise StopIteration
         self._next_index += 1
         if type(record) is Failure:
             raise record.error
@@ -211,6 +215,30 @@ class RecordsInOrder(IterDataset[Element]):
 
     def __iter__(self) -> DatasetIterator[Element]:
         return _InOrderIterator(self)
+
+
+class BatchToTheEnd(BatchMapDataset[Element]):
+    """Batches by index; the last may be short, if the source ends it by raising StopIteration."""
+
+    def __getitem__(self, index: builtins.slice | int) -> Element:
+        try:
+            return super().__getitem__(index)
+        except StopIteration:
+            if self._drop_remainder:
+                raise
+        values: list[Element] = []
+        with contextlib.suppress(StopIteration):
+            for row in self._rows(index):  # type: ignore[arg-type]
+                values.append(self._parent[row])  # noqa: PERF401 (what came is kept)
+        if not values:
+            raise StopIteration
+        return self._stacked(values)
+
+    def _getitems(self, indices: Sequence[int] | Indices) -> Sequence[Element]:
+        try:
+            return super()._getitems(indices)
+        except StopIteration:
+            return [self[index] for index in as_ints(indices)]
 
 
 def apply_to_records(ds: Records, operations: Sequence[AnyOperation]) -> Records:

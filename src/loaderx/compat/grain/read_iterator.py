@@ -151,6 +151,8 @@ class PrefetchDatasetIterator(IndexedIterator[T]):
                 self._assert_not_closed()
             try:
                 element = self._block.pop() if self._block else self._read()
+            except StopIteration:
+                raise  # the source has ended, and the position stays there
             except Exception:
                 self._next_index += 1  # a loop that catches the error goes on
                 raise

@@ -71,7 +71,8 @@ class Root:
         """The elements of some indices, up to the first that fails."""
         try:
             found = list(enumerate(self.ds._getitems(range(start, stop)), start))
-            return self._finished([one for one in map(self._follow, found) if one], stop)
+            kept = [one for numbered in found if (one := self._follow(numbered))]
+            return self._finished(kept, stop)
         except Exception:
             if stop == start + 1:
                 raise
@@ -189,6 +190,9 @@ class BlockIterator(IndexedIterator[T]):
             start, stop, pending = self._pending[0]
             try:
                 block: Block = pending.result()
+            except StopIteration:
+                self._go_to(start)  # the source has ended, and the position stays there
+                raise
             except BaseException as error:
                 self._go_to(start if may_succeed(error) else start + 1)
                 raise
