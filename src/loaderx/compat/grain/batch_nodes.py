@@ -1,4 +1,4 @@
-"""Batches, in either kind of dataset: one gather where the chain below only rearranges rows."""
+"""Batches for both kinds of dataset; a batch is one gather if all nodes below only move rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class BatchNode(DatasetNode):
-    """What both kinds have: the size, the function, and the spec of batches."""
+    """Common base of both kinds: the size, the function, and the spec of batches."""
 
     _shown = ("batch_size", "drop_remainder")
 
@@ -42,7 +42,7 @@ class BatchNode(DatasetNode):
 
     @property
     def _element_spec(self) -> Spec:
-        """The number of rows is None unless all batches have the same."""
+        """The number of rows is None unless it is the same in all batches."""
         below, size, drops = self._parents[0]._element_spec, self._batch_size, self._drop_remainder
         function: Element = self._batch_fn
         if hasattr(function, "output_spec"):
@@ -91,7 +91,7 @@ class BatchMapDataset(BatchNode, MapDataset[T]):
         if self._stacks_rows:
             return super()._getitems(indices)
         batches = [self._rows(index) for index in as_ints(indices)]
-        # In one call: a source that waits is read with many threads, which then pause less often.
+        # One call for all batches keeps the threads busy that read a source which waits.
         values = iter(self._parent._getitems([row for rows in batches for row in rows]))
         return [self._stacked([*itertools.islice(values, len(rows))]) for rows in batches]
 
@@ -114,13 +114,13 @@ class BatchMapDataset(BatchNode, MapDataset[T]):
 
 
 class _BatchIterator(NodeIterator[T]):
-    """Takes elements one by one, or as rows of arrays where the parent can give them so."""
+    """Takes elements one by one, or as rows of arrays if the parent has `take_rows`."""
 
     def __init__(self, ds: BatchIterDataset[T]) -> None:
         super().__init__(ds)
         parent: Element = self._parents[0]
-        # Of a pipeline read in this process, or in workers: `take_rows` gives the next elements
-        # stacked, and raises StopIteration if there are none, or too few.
+        # `take_rows` gives the next elements stacked, read in this process or in workers.  It
+        # raises StopIteration if no elements are left, or too few for a batch.
         gives_rows = getattr(parent, "gathers", False) and ds._batch_fn is make_batch
         self._rows = parent.take_rows if gives_rows else None
 
@@ -152,7 +152,7 @@ class BatchIterDataset(BatchNode, IterNode[T]):
 
 
 def is_dense(ds: MapDataset[Element]) -> bool:
-    """Is no element left out?"""
+    """Whether no element is left out."""
     return _leaving_out(ds) is None
 
 
@@ -165,7 +165,7 @@ def _leaving_out(ds: MapDataset[Element]) -> str | None:
 
 
 def _check_dense(ds: MapDataset[Element]) -> None:
-    """A batch of elements of which some may be missing has no shape."""
+    """Raises if elements may be left out: the shape of a batch would not be known."""
     if name := _leaving_out(ds):
         raise ValueError(
             f"`MapDataset.batch` can not follow {name}, which may leave elements out: write "

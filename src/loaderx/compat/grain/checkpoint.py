@@ -1,6 +1,6 @@
-"""Saving and restoring iterators with Orbax, and a test of that for datasets of users' own.
+"""Saving and restoring iterators with Orbax, and a check of both for users' own datasets.
 
-Orbax itself is imported when `CheckpointSave` or `CheckpointRestore` is asked for.
+Orbax is imported when `CheckpointSave` or `CheckpointRestore` is first used.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def __getattr__(name: str) -> type:
 
 
 def assert_equal_output_after_checkpoint(ds: IterDataset[Element]) -> None:
-    """Restores the state before every element, and compares all that follows."""
+    """Restores the state before every element, and compares all elements that follow."""
     iterator = ds.__iter__()
     states: list[State] = []
     elements: list[Element] = []
@@ -75,20 +75,20 @@ class CheckpointHandler:
         return iterator
 
     def structure(self, directory: Element) -> None:
-        """Orbax asks for it; iterators have none."""
+        """Required by Orbax; iterators have no structure."""
 
     def metadata(self, directory: Element) -> None:
-        """Orbax asks for it; iterators have none."""
+        """Required by Orbax; iterators have no metadata."""
 
     def finalize(self, directory: Element) -> None:
-        """Everything has been written."""
+        """Does nothing: `save` has written everything."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: no file stays open."""
 
     @classmethod
     def typestr(cls) -> str:
-        """The name under which Orbax notes the handler."""
+        """The name that Orbax records for the handler."""
         return f"{cls.__module__}.{cls.__qualname__}"
 
 

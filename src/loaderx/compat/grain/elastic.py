@@ -1,6 +1,6 @@
-"""`ElasticIterator`: goes on with another number of processes, or another batch size.
+"""`ElasticIterator`: continues with another number of processes, or another batch size.
 
-Every process has the same state, the number of records that all of them together have used.
+All processes have the same state: the number of records that all of them together have used.
 """
 
 from __future__ import annotations
@@ -87,12 +87,12 @@ class ElasticIterator(IterDataset[Element], DatasetIterator[Element]):  # type: 
         return {_STATE: self._next}
 
     def set_state(self, state: State) -> None:
-        """Goes on where the state was taken, by whatever number of processes."""
+        """Continues where the state was taken, by any number of processes."""
         self._next = int(state[_STATE])
         self._stop()
 
     def close(self) -> None:
-        """Ends what runs in the background."""
+        """Ends all work in the background."""
         super().close()
         self._stop()
 

@@ -1,4 +1,4 @@
-"""A `loaderx.Dataset` as a dataset of Grain's: for programs that want one."""
+"""A `loaderx.Dataset` as a Grain dataset, for programs that expect one."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class LoaderxIterDataset(IterDataset[T]):
         self._dataset = _checked(ds)
 
     def __iter__(self) -> DatasetIterator[T]:
-        # A loader for each: one that is iterated again warns, and here that is usual.
+        # A new loader for each iterator, since a loader that is iterated again warns.
         return LoaderxDatasetIterator(iter(DataLoader(self._dataset)))
 
     @property
@@ -73,7 +73,7 @@ class LoaderxIterDataset(IterDataset[T]):
 
 
 class LoaderxDatasetIterator(DatasetIterator[T]):
-    """A `LoaderIterator` in the clothes of Grain's; its state is that of loaderx."""
+    """A `LoaderIterator` with the interface of Grain's iterators; its state is loaderx's."""
 
     def __init__(self, iterator: LoaderIterator[T]) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class LoaderxDatasetIterator(DatasetIterator[T]):
         return dict(self._iterator.get_state())
 
     def set_state(self, state: State) -> None:
-        """Goes on where the state was taken."""
+        """Continues where the state was taken."""
         self._iterator.set_state(state)
 
     def _get_next_index(self) -> int:
@@ -102,7 +102,7 @@ class LoaderxDatasetIterator(DatasetIterator[T]):
         self._iterator.start()
 
     def close(self) -> None:
-        """Ends what runs in the background; after that ``next`` is an error."""
+        """Ends all work in the background; after that ``next`` is an error."""
         if not self._closed:
             super().close()
             self._iterator.close()

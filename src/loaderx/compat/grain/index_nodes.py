@@ -1,4 +1,4 @@
-"""Nodes that only say which element of their parent an element is."""
+"""Nodes that only map an index to an index of their parent."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class SliceMapDataset(IndexNode[T]):
 
 
 class RepeatMapDataset(IndexNode[T]):
-    """Several epochs, or an endless number of them."""
+    """Several epochs, or an endless number of epochs."""
 
     _shown = ("num_epochs",)
 
@@ -134,7 +134,7 @@ class RepeatMapDataset(IndexNode[T]):
 
 
 class _Permuted(IndexNode[T]):
-    """Runs of ``span`` consecutive elements, each in an order of its own."""
+    """Runs of ``span`` consecutive elements, each run in its own order."""
 
     _seed: int
 
@@ -165,7 +165,7 @@ class _Permuted(IndexNode[T]):
 
 
 class ShuffleMapDataset(_Permuted[T]):
-    """Every epoch in an order of its own."""
+    """Every epoch in its own random order."""
 
     def __init__(self, parent: MapDataset[T], *, seed: int | None = None) -> None:
         super().__init__(parent, len(parent))
@@ -180,7 +180,7 @@ class ShuffleMapDataset(_Permuted[T]):
 
 
 class WindowShuffleMapDataset(_Permuted[T]):
-    """The elements of each window of consecutive ones in random order."""
+    """The elements of each window of consecutive elements in random order."""
 
     def __init__(self, parent: MapDataset[T], *, window_size: int, seed: int) -> None:
         super().__init__(parent, window_size)

@@ -1,4 +1,4 @@
-"""Nodes that change which elements of an `IterDataset` come when, and the seed of a pipeline."""
+"""Nodes that change the order or number of elements of an `IterDataset`, and the seed."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class _RepeatIterator(NodeIterator[T]):
         return {"parent": self._parent.get_state(), "epoch": self._epoch}
 
     def set_state(self, state: State) -> None:
-        """Goes on where the state was taken."""
+        """Continues where the state was taken."""
         self._epoch = state["epoch"]
         self._parent.set_state(state["parent"])
 
@@ -119,10 +119,10 @@ class _WindowShuffleIterator(NodeIterator[T]):
         return element
 
     def _fill(self) -> None:
-        window = self._window = []  # what came before an error is handed out after it
+        window = self._window = []  # elements read before an error are handed out after it
         try:
             for _ in range(self._ds._window_size):
-                window.append(next(self._parent))  # noqa: PERF401 (what came is kept)
+                window.append(next(self._parent))  # noqa: PERF401 (kept if the next one fails)
         except StopIteration:
             self._is_last = True
         seed, count = self._ds._seed + self._number, len(window)
@@ -137,7 +137,7 @@ class _WindowShuffleIterator(NodeIterator[T]):
         }
 
     def set_state(self, state: State) -> None:
-        """Goes on where the state was taken; its window is filled again."""
+        """Continues where the state was taken; its window is filled again."""
         self._before = copy.deepcopy(state["parent_window_start_state"])
         self._parent.set_state(self._before)
         self._number, self._used = state["window_index"], state["pos_in_window"]
@@ -147,7 +147,7 @@ class _WindowShuffleIterator(NodeIterator[T]):
 
 
 class WindowShuffleIterDataset(IterNode[T]):
-    """The elements of each window of consecutive ones in random order."""
+    """The elements of each window of consecutive elements in random order."""
 
     _MUTATES_ELEMENT_SPEC = False
     _iterator = _WindowShuffleIterator

@@ -33,7 +33,7 @@ _SCALE = 100
 
 
 def whole_proportions(weights: Sequence[float] | None, count: int) -> tuple[int, ...]:
-    """Weights as integers, the least of them 100."""
+    """Weights as integers; the smallest becomes 100."""
     if not count:
         raise ArgumentError("mix needs at least one dataset.")
     if weights is None:
@@ -95,7 +95,7 @@ class SelectionWithProportionsMap(DatasetSelectionMap):
     ) -> None:
         self._proportions = whole_proportions(proportions, len(parents))
         total = sum(self._proportions)
-        # With the rounding of floats, as in Grain.
+        # Rounded as floats, as in Grain.
         lengths = [
             len(parent) / (part / total)
             for parent, part in zip(parents, self._proportions, strict=True)
@@ -182,7 +182,7 @@ class MixedMapDataset(MapDataset[T]):
 
     @property
     def has_own_map(self) -> bool:
-        """Is the map one of those above, and not the user's?"""
+        """Whether the map is one of those above, and not a user's."""
         return isinstance(self._selection_map, (SelectionWithProportionsMap, ConcatenationMap))
 
     def _getitems(self, indices: Sequence[int] | Indices) -> Sequence[T | None]:
@@ -215,7 +215,7 @@ class ConcatenateMapDataset(MixedMapDataset[T]):
 
 
 def _values(several: Several[T]) -> list[T]:
-    """The values; those of a mapping by key in order, as in Grain."""
+    """The values; those of a mapping in the order of its keys, as in Grain."""
     if isinstance(several, Mapping):
         return [several[key] for key in sorted(several)]
     return list(several)
@@ -247,7 +247,7 @@ class _MixIterator(NodeIterator[T]):
         return {"parents": by_name, "index": self._index, "stop": self._stop}
 
     def set_state(self, state: State) -> None:
-        """Goes on where the state was taken; a parent that it does not name starts over."""
+        """Continues where the state was taken; a parent that is not in the state starts over."""
         states = state["parents"]
         if self._keys is not None:
             states = [states.get(key) for key in self._keys]
@@ -284,7 +284,7 @@ class MixedIterDataset(IterNode[T]):
 
 
 class ZipNode(DatasetNode):
-    """What both kinds have: at least one parent, and the specs of all."""
+    """Common base of both kinds: at least one parent, and the specs of all parents."""
 
     def __init__(self, parents: Sequence[DatasetNode]) -> None:
         super().__init__(parents)
@@ -341,7 +341,7 @@ class _ZipIterator(NodeIterator[T]):
         return tuple(found)
 
     def _check_ends(self, number: int) -> None:
-        """One parent has ended: all must."""
+        """One parent has ended: raises if another has not."""
         before = "argument 1" if number == 1 else f"arguments 1-{number}"
         if number:
             raise ValueError(f"ZipIterDataset argument {number + 1} is shorter than {before}")
@@ -358,7 +358,7 @@ class _ZipIterator(NodeIterator[T]):
         return {"parents": [parent.get_state() for parent in self._parents]}
 
     def set_state(self, state: State) -> None:
-        """Goes on where the state was taken."""
+        """Continues where the state was taken."""
         for parent, one in zip(self._parents, state["parents"], strict=True):
             parent.set_state(one)
 

@@ -1,7 +1,7 @@
 """The records of a `DataLoader`: a source in the order of a sampler, and operations on records.
 
-Grain calls the operations of a loader in the caller's thread, record by record: they may keep
-something between two records.  Here as well.  Only reading the source goes ahead, in blocks.
+As in Grain, the operations of a loader are called in the caller's thread, record by record, so they
+may keep values from one record to the next.  Only the source is read ahead, in blocks.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Sampled(MapDataset[Element]):
         self._source, self._sampler, self._bare = source, sampler, bare
         self._shard_options = shard_options
         self._length = sampler_size(sampler) // shard_options.shard_count
-        # One of our samplers, and not a subclass that answers otherwise, samples in bulk.
+        # A sampler of this package samples in bulk, unless a subclass overrides its answers.
         getitem = getattr(type(sampler), "__getitem__", None)
         self._in_bulk = getitem in (IndexSampler.__getitem__, SequentialSampler.__getitem__)
 
@@ -66,7 +66,7 @@ class Sampled(MapDataset[Element]):
         return self._read(indices, self._parent._getitems)
 
     def outcomes(self, indices: range) -> list[Element]:
-        """The same, with a `Failure` for what cannot be read."""
+        """The same, with a `Failure` in place of each record that cannot be read."""
         return self._read(indices, self._data)
 
     def _read(
@@ -88,7 +88,7 @@ class Sampled(MapDataset[Element]):
         return found * count + first
 
     def _keys(self, positions: Indices) -> Int64s:
-        """Of a sampler that samples in bulk."""
+        """The records at some positions of a sampler that samples in bulk."""
         return self._sampler.record_keys(positions)  # type: ignore[attr-defined, no-any-return]
 
     def _metadata(self, indices: Indices) -> list[RecordMetadata]:
@@ -102,7 +102,7 @@ class Sampled(MapDataset[Element]):
     def _data(self, keys: Sequence[int] | Int64s) -> list[Element]:
         source = self._source
         if any(hasattr(source, name) for name in ("_getitems", "__getitems__")):
-            with contextlib.suppress(Exception):  # which record it is, is found one by one
+            with contextlib.suppress(Exception):  # the loop below finds the record that fails
                 return list(self._parent._getitems(keys))
         found, length = list[Element](), len(source)
         for key in as_ints(keys):
@@ -121,7 +121,7 @@ class Sampled(MapDataset[Element]):
 
 
 class Failure:
-    """In the place of a record that cannot be read: the error, to be raised in its turn."""
+    """Takes the place of a record that cannot be read; its error is raised in its turn."""
 
     __slots__ = ("error",)
 
@@ -134,7 +134,7 @@ def _record(metadata: RecordMetadata, data: Element) -> Element:
 
 
 def sampler_size(sampler: Sampler) -> int:
-    """The number of positions; a sampler without a length is asked where its positions end."""
+    """The number of positions; without a length it is found by bisection."""
     if hasattr(sampler, "__len__"):
         return len(sampler)  # type: ignore[arg-type]
     low, high = 0, sys.maxsize
@@ -150,13 +150,13 @@ def sampler_size(sampler: Sampler) -> int:
 
 
 def options_for_blocks(options: ReadOptions, size: int) -> ReadOptions:
-    """Options for blocks of records: a buffer of 500 records is one of a few blocks."""
+    """Options for blocks: the buffer size in records becomes a number of blocks."""
     buffered = -(-options.prefetch_buffer_size // size)
     return ReadOptions(min(options.num_threads, buffered), buffered)
 
 
 def block_size(options: ReadOptions, size: int) -> int:
-    """How many of ``size`` records to read at once, for every thread to have a block to read."""
+    """The number of records, up to ``size``, to read at once so that every thread has a block."""
     if not options.num_threads or not options.prefetch_buffer_size:
         return size
     return max(1, min(size, options.prefetch_buffer_size // options.num_threads))
@@ -229,7 +229,7 @@ class BatchToTheEnd(BatchMapDataset[Element]):
         values: list[Element] = []
         with contextlib.suppress(StopIteration):
             for row in self._rows(index):  # type: ignore[arg-type]
-                values.append(self._parent[row])  # noqa: PERF401 (what came is kept)
+                values.append(self._parent[row])  # noqa: PERF401 (kept if the next one fails)
         if not values:
             raise StopIteration
         return self._stacked(values)
@@ -314,7 +314,7 @@ class _OperationIterator(NodeIterator[Record[Element]]):
 
 
 class _OperationIterDataset(IterNode[Record[Element]]):
-    """An operation of an old program.  Its state is that of what it reads from."""
+    """An operation of an old program.  Its state is that of its parent."""
 
     _iterator = _OperationIterator
 

@@ -1,15 +1,15 @@
-"""Where a record goes among the bins of a packed batch, and what the bins hold.
+"""The choice of a bin for each record of a packed batch, and the contents of the bins.
 
-First fit and best fit are asked once for every record, so neither looks at all bins:
+First fit and best fit run once for every record, so neither looks at all bins:
 
 - *First fit*: the first bin with room for ``n`` is the first whose *running maximum* of room
   reaches ``n``.  Running maxima are sorted, so one bisection finds it.
 - *Best fit*: the fullest bin with room for ``n`` is the first of the bins sorted by room.
 
-With several features a bin must have room in each of them.  Then those searches only say where to
-begin, or arrays over all bins are compared at once.
+With several features a bin must have room in each of them.  Then first fit begins a search where
+those bisections end, and best fit compares arrays over all bins at once.
 
-Values are copied into the bins at once (a record may be changed by its owner afterwards).  Segment
+Values are copied into the bins immediately, since the user may change a record afterwards.  Segment
 numbers and positions depend on lengths alone, and are written for all bins together at the end.
 """
 
@@ -38,7 +38,7 @@ class Bins(Protocol):
         ...
 
     def set_room(self, number: int, room: Lengths) -> None:
-        """Notes the room that a bin has left."""
+        """Records the room that is left in a bin."""
         ...
 
 
@@ -62,7 +62,7 @@ class FirstFitBins:
             if left[place] > highest:
                 highest = left[place]
             if largest[place] == highest:
-                break  # from here on another bin decides, and nothing changes
+                break  # the maxima from here on depend on another bin, and do not change
             largest[place] = highest
 
 
@@ -142,7 +142,7 @@ def best_fit(capacities: Lengths, count: int) -> Bins:
 
 
 class PackedFeature:
-    """The cells of one feature in all bins, and which record lies where."""
+    """The cells of one feature in all bins, and the place of each record."""
 
     def __init__(
         self, value: Element, *, bins: int, length: int, padding: Element, alignment: int
@@ -169,10 +169,10 @@ class PackedFeature:
         return self.length - used
 
     def segments(self, bins: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Segment numbers from 1 and positions inside each record; 0 where nothing lies."""
+        """Segment numbers from 1 and positions inside each record; 0 in empty cells."""
         spans = np.array(sorted(self._spans), np.int64).reshape(-1, 3)
         cells = bins * self.length
-        # Gaps and records take turns: gap, record, gap, record, ..., gap.
+        # Gaps and records alternate: gap, record, gap, record, ..., gap.
         edges = np.empty(2 * len(spans) + 2, np.int64)
         edges[0], edges[-1] = 0, cells
         edges[1:-1:2] = spans[:, 0]
