@@ -6,16 +6,14 @@ Orbax is imported when `CheckpointSave` or `CheckpointRestore` is first used.
 from __future__ import annotations
 
 import functools
-import json
 from dataclasses import make_dataclass
 from importlib import import_module
 
 import numpy as np
 
 from loaderx import MissingPackageError
-from loaderx.compat.grain.data_loader import DataLoaderIterator
 from loaderx.compat.grain.iter_dataset import IterDataset
-from loaderx.compat.grain.iterator import read_text, state_file
+from loaderx.compat.grain.iterator import read_text, set_state_text, state_file, state_text
 from loaderx.compat.grain.protocols import Element, State
 from loaderx.compat.grain.trees import spec_text
 
@@ -60,17 +58,12 @@ class CheckpointHandler:
 
     def save(self, directory: Element, item: Element = None, args: Element = None) -> None:
         """Writes the state of an iterator."""
-        iterator = item or args.item
-        state = iterator.get_state()
-        text = state.decode() if isinstance(state, bytes) else json.dumps(state, indent=4)
-        state_file(directory).write_text(text)
+        state_file(directory).write_text(state_text(item or args.item))
 
     def restore(self, directory: Element, item: Element = None, args: Element = None) -> Element:
         """Sets the state of an iterator, and begins to read ahead."""
         iterator = item or args.item
-        text = read_text(directory)
-        in_bytes = isinstance(iterator, DataLoaderIterator)
-        iterator.set_state(text.encode() if in_bytes else json.loads(text))
+        set_state_text(iterator, read_text(directory))
         iterator.start_prefetch()
         return iterator
 

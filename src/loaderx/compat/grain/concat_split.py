@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from loaderx import ArgumentError, StackError, StateError
 from loaderx.compat.grain.iter_dataset import IterDataset, IterNode
 from loaderx.compat.grain.iterator import NodeIterator
+from loaderx.compat.grain.packing_bins import Span, segments_of
 from loaderx.compat.grain.protocols import Element, State
 
 Features = Mapping[str, object]
@@ -125,10 +126,10 @@ def pack(pieces: list[Piece], settings: ConcatThenSplitIterDataset) -> Row:
     for name, length in settings.lengths.items():
         first = np.asarray(pieces[0].features[name])
         values: NDArray[np.generic] = np.zeros((length, *first.shape[1:]), first.dtype)
-        sizes = _copy(pieces, name, values, settings)
+        spans = _copy(pieces, name, values, settings)
         row[name] = values
         if name not in settings.meta:
-            row[f"{name}_segment_ids"], row[f"{name}_positions"] = _segments(sizes, length)
+            row[f"{name}_segment_ids"], row[f"{name}_positions"] = segments_of(spans, length)
     return row
 
 
@@ -137,11 +138,11 @@ def _copy(
     name: str,
     values: NDArray[np.generic],
     settings: ConcatThenSplitIterDataset,
-) -> list[int]:
-    """Copies the pieces into a row one after the other, and returns their sizes."""
-    sizes = []
+) -> list[Span]:
+    """Copies the pieces into a row one after the other, and returns their places."""
+    spans = []
     end = 0
-    for piece in pieces:
+    for number, piece in enumerate(pieces, 1):
         value = piece.value(name)
         start, end = end, end + length_of(value)
         if end > len(values):
@@ -153,19 +154,8 @@ def _copy(
         values[start:end] = value  # type: ignore[assignment]
         if name in settings.bos_features and start < len(values):
             values[start] = settings.bos_token_id  # type: ignore[assignment]
-        sizes.append(end - start)
-    return sizes
-
-
-def _segments(sizes: list[int], length: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    segment_ids = np.zeros(length, np.int32)
-    positions = np.zeros(length, np.int32)
-    end = 0
-    for number, size in enumerate(sizes, 1):
-        start, end = end, end + size
-        segment_ids[start:end] = number
-        positions[start:end] = np.arange(size, dtype=np.int32)
-    return segment_ids, positions
+        spans.append((start, end - start, number))
+    return spans
 
 
 class ConcatThenSplitDatasetIterator(NodeIterator[Row]):

@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -24,7 +24,7 @@ import numpy as np
 from loaderx import ArgumentError, StateError
 from loaderx.compat.grain import transforms
 from loaderx.compat.grain.iter_dataset import IterDataset
-from loaderx.compat.grain.iterator import DatasetIterator, read_state, write_state
+from loaderx.compat.grain.iterator import DatasetIterator, SavedIterator
 from loaderx.compat.grain.loader_records import (
     AnyOperation,
     BatchToTheEnd,
@@ -188,8 +188,10 @@ def _shard(given: ShardOptions | None, sampler: Sampler) -> ShardOptions:
     )
 
 
-class DataLoaderIterator(Iterator[T]):
+class DataLoaderIterator(SavedIterator[T]):
     """An iterator over batches.  Its state is JSON, as bytes."""
+
+    _state_is_bytes = True
 
     def __init__(self, data_loader: DataLoader, state: State | None = None) -> None:
         self._data_loader = data_loader
@@ -252,14 +254,6 @@ class DataLoaderIterator(Iterator[T]):
     def close(self) -> None:
         """Ends all work in the background."""
         self._iterator.close()
-
-    async def save(self, directory: Element) -> Awaitable[None]:
-        """Takes the state now, and returns the task that writes it: for Orbax."""
-        return write_state(directory, self.get_state().decode())
-
-    async def load(self, directory: Element) -> Awaitable[None]:
-        """Returns the task that reads the state and sets it: for Orbax."""
-        return read_state(directory, lambda text: self.set_state(text.encode()))
 
     def __str__(self) -> str:
         return f"DataLoaderIterator(state={self.get_state().decode()})"

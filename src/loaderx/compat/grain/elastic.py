@@ -6,7 +6,7 @@ All processes have the same state: the number of records that all of them togeth
 from __future__ import annotations
 
 from loaderx import ArgumentError, ChainError
-from loaderx.compat.grain.graph import DatasetNode
+from loaderx.compat.grain.batch_nodes import is_dense
 from loaderx.compat.grain.iter_dataset import IterDataset
 from loaderx.compat.grain.iterator import DatasetIterator
 from loaderx.compat.grain.map_dataset import MapDataset
@@ -42,10 +42,10 @@ class ElasticIterator(IterDataset[Element], DatasetIterator[Element]):  # type: 
         super().__init__()
         if not isinstance(ds, MapDataset):
             raise ChainError("ElasticIterator takes a MapDataset: an element needs a number.")
-        if _has_filter(ds):
+        if not is_dense(ds):
             raise ChainError(
-                "ElasticIterator cannot follow a filter: the number of records before an element "
-                "would not be known. Filter the source beforehand."
+                "ElasticIterator cannot follow a filter or a flat map: the number of records before "
+                "an element would not be known. Change the source beforehand."
             )
         self._ds = ds
         self._global_batch_size = global_batch_size
@@ -100,8 +100,3 @@ class ElasticIterator(IterDataset[Element], DatasetIterator[Element]):  # type: 
         if self._running is not None:
             self._running.close()
         self._running = None
-
-
-def _has_filter(ds: DatasetNode) -> bool:
-    is_filter = type(ds).__name__ == "FilterMapDataset"
-    return is_filter or any(_has_filter(parent) for parent in ds._parents)

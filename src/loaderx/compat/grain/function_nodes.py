@@ -20,7 +20,7 @@ from loaderx.compat.grain import transforms
 from loaderx.compat.grain.graph import DatasetNode
 from loaderx.compat.grain.indices import Indices, as_ints
 from loaderx.compat.grain.iter_dataset import IterNode
-from loaderx.compat.grain.iterator import CountingIterator, FilterCheck, NodeIterator
+from loaderx.compat.grain.iterator import NodeIterator, NumberingIterator
 from loaderx.compat.grain.map_dataset import MapDataset
 from loaderx.compat.grain.protocols import Element, Spec, State
 
@@ -158,7 +158,7 @@ class MapWithIndexMapDataset(FunctionMapDataset[T]):
     _kind = transforms.MapWithIndex
 
 
-class _MapWithIndexIterator(FunctionIterator[T], CountingIterator[T]):
+class _MapWithIndexIterator(FunctionIterator[T], NumberingIterator[T]):
     _key = "counter"
 
     def __next__(self) -> Element:
@@ -225,7 +225,7 @@ class RandomMapMapDataset(_Random, FunctionMapDataset[T]):
         return made
 
 
-class _RandomMapIterator(FunctionIterator[T], CountingIterator[T]):
+class _RandomMapIterator(FunctionIterator[T], NumberingIterator[T]):
     _key = "index_for_rng"
 
     def __init__(self, ds: RandomMapIterDataset[T]) -> None:
@@ -257,12 +257,8 @@ class FilterMapDataset(FunctionMapDataset[T]):
 
 
 class _FilterIterator(FunctionIterator[T]):
-    @functools.cached_property
-    def _check(self) -> FilterCheck:
-        return FilterCheck(str(self), self._ctx)  # late: options may be set above
-
     def __next__(self) -> T:
-        pull, function, count = self._pull, self._function, self._check.count
+        pull, function, count = self._pull, self._function, self._filter_check.count
         while True:
             element = pull()
             if function(element):

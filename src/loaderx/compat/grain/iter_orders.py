@@ -7,7 +7,12 @@ from typing import TypeVar
 
 from loaderx.compat.grain.index_shuffle import Permutations
 from loaderx.compat.grain.iter_dataset import IterDataset, IterNode
-from loaderx.compat.grain.iterator import CountingIterator, DatasetIterator, NodeIterator
+from loaderx.compat.grain.iterator import (
+    CountIterator,
+    DatasetIterator,
+    NodeIterator,
+    NumberingIterator,
+)
 from loaderx.compat.grain.protocols import Element, State
 
 T = TypeVar("T")
@@ -26,7 +31,7 @@ class WithSeedIterDataset(IterDataset[T]):
         return self._parent.__iter__()
 
 
-class _LimitIterator(CountingIterator[T]):
+class _LimitIterator(NumberingIterator[T]):
     _key = "count_elements_read"
 
     def __next__(self) -> Element:
@@ -51,31 +56,23 @@ class LimitIterDataset(IterNode[T]):
         self._count = count
 
 
-class _RepeatIterator(NodeIterator[T]):
+class _RepeatIterator(CountIterator[T]):
+    _key = "epoch"
+
     def __init__(self, ds: RepeatIterDataset[T]) -> None:
         super().__init__(ds)
-        self._epoch = 0
         self._beginning = self._parent.get_state()
 
     def __next__(self) -> Element:
         epochs = self._ds._num_epochs
-        while self._epoch != epochs:
+        while self._count != epochs:
             try:
                 return self._pull()
             except StopIteration:
-                self._epoch += 1
-                if self._epoch != epochs:
+                self._count += 1
+                if self._count != epochs:
                     self._parent.set_state(self._beginning)
         raise StopIteration
-
-    def get_state(self) -> State:
-        """The state of the parent, and the epoch."""
-        return {"parent": self._parent.get_state(), "epoch": self._epoch}
-
-    def set_state(self, state: State) -> None:
-        """Continues where the state was taken."""
-        self._epoch = state["epoch"]
-        self._parent.set_state(state["parent"])
 
 
 class RepeatIterDataset(IterNode[T]):

@@ -74,7 +74,21 @@ def _warn(text: str) -> None:
         _log.warning(text)
 
 
-class DatasetIterator(Iterator[T], abc.ABC, Generic[T]):
+class SavedIterator(Iterator[T], abc.ABC, Generic[T]):
+    """An iterator whose state is a dict, or its JSON in bytes, and can be saved with Orbax."""
+
+    _state_is_bytes = False
+
+    async def save(self, directory: Element) -> Awaitable[None]:
+        """Takes the state now, and returns the task that writes it: for Orbax."""
+        return write_state(directory, state_text(self))
+
+    async def load(self, directory: Element) -> Awaitable[None]:
+        """Returns the task that reads the state and sets it: for Orbax."""
+        return read_state(directory, functools.partial(set_state_text, self))
+
+
+class DatasetIterator(SavedIterator[T]):
     """An iterator over the elements of an `IterDataset`.  Users may subclass it."""
 
     _MUTATES_ELEMENT_SPEC = True
@@ -96,7 +110,8 @@ class DatasetIterator(Iterator[T], abc.ABC, Generic[T]):
         self._ctx: IteratorContext = contexts[0] if contexts else IteratorContext()
         for context in contexts[1:]:
             self._ctx.merge(context)
-        self._share_context(self._parents[1:])
+        for parent in self._native_parents[1:]:
+            parent._share_context(self._ctx)
 
     def __init_subclass__(cls) -> None:
         """Lets `set_state` of every subclass accept states of a pipeline with workers."""
@@ -110,15 +125,23 @@ class DatasetIterator(Iterator[T], abc.ABC, Generic[T]):
 
             cls.set_state = set_state  # type: ignore[method-assign]
 
+    @functools.cached_property
+    def _filter_check(self) -> FilterCheck:
+        return FilterCheck(str(self), self._ctx)  # late: options may be set above
+
     def _is_one_for_one(self) -> bool:
         return self._ONE_FOR_ONE and all(parent._is_one_for_one() for parent in self._parents)
 
-    def _share_context(self, parents: Sequence[DatasetIterator[Element]]) -> None:
+    @property
+    def _native_parents(self) -> list[DatasetIterator[Element]]:
+        """The parents without iterators of other types, which have none of the methods below."""
+        return [parent for parent in self._parents if isinstance(parent, DatasetIterator)]
+
+    def _share_context(self, context: IteratorContext) -> None:
         """One object for the whole pipeline, so that options set above reach the stages below."""
-        for parent in parents:
-            if isinstance(parent, DatasetIterator):
-                parent._ctx = self._ctx
-                self._share_context(parent._parents)
+        self._ctx = context
+        for parent in self._native_parents:
+            parent._share_context(context)
 
     @property
     def _parent(self) -> DatasetIterator[Element]:
@@ -142,33 +165,22 @@ class DatasetIterator(Iterator[T], abc.ABC, Generic[T]):
 
     def start_prefetch(self) -> None:
         """Begins to read ahead now, before the first ``next``."""
-        for parent in self._parents:
-            if isinstance(parent, DatasetIterator):
-                parent.start_prefetch()
+        for parent in self._native_parents:
+            parent.start_prefetch()
 
     def close(self) -> None:
         """Ends all work in the background; after that ``next`` is an error."""
         if self._closed:
             return
         self._closed = True
-        for parent in self._parents:
-            if isinstance(parent, DatasetIterator):
-                parent.close()
-
-    async def save(self, directory: Element) -> Awaitable[None]:
-        """Takes the state now, and returns the task that writes it: for Orbax."""
-        return write_state(directory, json.dumps(self.get_state(), indent=4))
-
-    async def load(self, directory: Element) -> Awaitable[None]:
-        """Returns the task that reads the state and sets it: for Orbax."""
-        return read_state(directory, lambda text: self.set_state(json.loads(text)))
+        for parent in self._native_parents:
+            parent.close()
 
     def _give_up(self) -> None:
         """Lets a ``next`` in another thread end, which may never find an element."""
         self._is_unwanted = True
-        for parent in self._parents:
-            if isinstance(parent, DatasetIterator):
-                parent._give_up()
+        for parent in self._native_parents:
+            parent._give_up()
 
     def _assert_not_closed(self) -> None:
         if self._closed or self._is_unwanted:
@@ -251,20 +263,24 @@ class IndexedIterator(DatasetIterator[T]):
         """Drops the elements read ahead, and continues with this one."""
 
 
-class CountingIterator(NodeIterator[T]):
-    """An iterator that numbers its elements; ``_key`` is the number's name in a state."""
+class CountIterator(NodeIterator[T]):
+    """An iterator with a count; ``_key`` is the name of the count in a state."""
 
     _key: str
     _count = 0
 
     def get_state(self) -> State:
-        """The state of the parent, and the number of the next element."""
+        """The state of the parent, and the count."""
         return {"parent": self._parent.get_state(), self._key: self._count}
 
     def set_state(self, state: State) -> None:
         """Continues where the state was taken."""
         self._parent.set_state(state["parent"])
         self._count = state[self._key]
+
+
+class NumberingIterator(CountIterator[T]):
+    """An iterator whose count is the number of the next element."""
 
     def _get_next_index(self) -> int:
         return self._count
@@ -308,6 +324,18 @@ def set_next_index(ds_iter: DatasetIterator[Element], index: int) -> None:
 def get_next_index(ds_iter: DatasetIterator[Element]) -> int:
     """The number of the next element."""
     return ds_iter._get_next_index()
+
+
+def state_text(iterator: Element) -> str:
+    """The state of an iterator, for a file."""
+    state = iterator.get_state()
+    return state.decode() if isinstance(state, bytes) else json.dumps(state, indent=4)
+
+
+def set_state_text(iterator: Element, text: str) -> None:
+    """Sets a state from a file."""
+    in_bytes = getattr(iterator, "_state_is_bytes", False)
+    iterator.set_state(text.encode() if in_bytes else json.loads(text))
 
 
 def state_file(directory: Element) -> Element:

@@ -27,6 +27,8 @@ from loaderx.compat.grain.protocols import Element
 from loaderx.compat.grain.stacking import Array
 
 Lengths = tuple[int, ...]
+Span = tuple[int, int, int]  # first cell, number of cells, segment
+Segments = tuple[NDArray[np.int32], NDArray[np.int32]]
 _FULL = -1  # the room of a bin that may take no more records, not even empty ones
 
 
@@ -150,7 +152,7 @@ class PackedFeature:
         self.length = length
         self._alignment = alignment
         self._used = [0] * bins
-        self._spans: list[tuple[int, int, int]] = []  # first cell, number of cells, segment
+        self._spans: list[Span] = []
         shape = (bins, length, *np.shape(value)[1:])
         dtype = _dtype(value)
         self.values: Array = (
@@ -168,23 +170,28 @@ class PackedFeature:
         self._used[number] = used
         return self.length - used
 
-    def segments(self, bins: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Segment numbers from 1 and positions inside each record; 0 in empty cells."""
-        spans = np.array(sorted(self._spans), np.int64).reshape(-1, 3)
-        cells = bins * self.length
-        # Gaps and records alternate: gap, record, gap, record, ..., gap.
-        edges = np.empty(2 * len(spans) + 2, np.int64)
-        edges[0], edges[-1] = 0, cells
-        edges[1:-1:2] = spans[:, 0]
-        edges[2:-1:2] = spans[:, 0] + spans[:, 1]
-        sizes = np.diff(edges)
-        numbers = np.zeros(len(sizes), np.int32)
-        numbers[1::2] = spans[:, 2]
-        segment_ids = np.repeat(numbers, sizes)
-        positions = np.arange(cells, dtype=np.int32)
-        positions -= np.repeat(edges[:-1].astype(np.int32), sizes)
-        positions *= segment_ids > 0
+    def segments(self, bins: int) -> Segments:
+        """The segments of all bins."""
+        segment_ids, positions = segments_of(sorted(self._spans), bins * self.length)
         return segment_ids.reshape(bins, -1), positions.reshape(bins, -1)
+
+
+def segments_of(spans: Sequence[Span], cells: int) -> Segments:
+    """Segment numbers from 1 and positions inside each record; 0 in empty cells."""
+    array = np.array(spans, np.int64).reshape(-1, 3)
+    # Gaps and records alternate: gap, record, gap, record, ..., gap.
+    edges = np.empty(2 * len(array) + 2, np.int64)
+    edges[0], edges[-1] = 0, cells
+    edges[1:-1:2] = array[:, 0]
+    edges[2:-1:2] = array[:, 0] + array[:, 1]
+    sizes = np.diff(edges)
+    numbers = np.zeros(len(sizes), np.int32)
+    numbers[1::2] = array[:, 2]
+    segment_ids = np.repeat(numbers, sizes)
+    positions = np.arange(cells, dtype=np.int32)
+    positions -= np.repeat(edges[:-1].astype(np.int32), sizes)
+    positions *= segment_ids > 0
+    return segment_ids, positions
 
 
 def _dtype(value: Element) -> np.dtype[np.generic]:

@@ -6,14 +6,13 @@ batch above.  Otherwise they come from an engine, which `ReadOptions` selects.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from loaderx.compat.grain.batch_nodes import is_dense
 from loaderx.compat.grain.index_nodes import IndexNode
 from loaderx.compat.grain.iter_dataset import IterDataset
-from loaderx.compat.grain.iterator import DatasetIterator, FilterCheck, IndexedIterator
+from loaderx.compat.grain.iterator import DatasetIterator, IndexedIterator
 from loaderx.compat.grain.join_nodes import MixedMapDataset, ZipMapDataset
 from loaderx.compat.grain.map_dataset import MapDataset
 from loaderx.compat.grain.options import ReadOptions
@@ -134,10 +133,6 @@ class PrefetchDatasetIterator(IndexedIterator[T]):
         self._first: Run | None = None  # reads the elements that `start_prefetch` requested
         self._rows: tuple[int, int] | None = None  # of batches of rows: the next row, and the size
 
-    @functools.cached_property
-    def _check(self) -> FilterCheck:
-        return FilterCheck(str(self), self._ctx)  # late: options may be set above
-
     @property
     def _is_inline(self) -> bool:
         options = self._read_options
@@ -158,9 +153,9 @@ class PrefetchDatasetIterator(IndexedIterator[T]):
                 raise
             self._next_index += 1
             if element is not None or self._allow_nones:
-                self._check.count(1, 0)
+                self._filter_check.count(1, 0)
                 return element  # type: ignore[return-value]
-            self._check.count(0, 1)
+            self._filter_check.count(0, 1)
         raise StopIteration
 
     def _read(self) -> T | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any, TypeAlias
@@ -111,6 +111,3 @@ def _unequal(values: Sequence[Element]) -> ValueError:
     return ValueError(
         f"the elements of a batch have different structures:\n{spec_text(list(values))}"
     )
-
-
-BatchFunction = Callable[[Sequence[Element]], Element]

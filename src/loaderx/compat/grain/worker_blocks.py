@@ -18,7 +18,7 @@ import numpy as np
 from loaderx.compat.grain.function_nodes import FilterIterDataset, MapIterDataset
 from loaderx.compat.grain.indices import Int64s
 from loaderx.compat.grain.iter_dataset import IterDataset
-from loaderx.compat.grain.iterator import DatasetIterator, FilterCheck, IndexedIterator
+from loaderx.compat.grain.iterator import DatasetIterator, IndexedIterator
 from loaderx.compat.grain.map_dataset import MapDataset
 from loaderx.compat.grain.protocols import Element
 from loaderx.compat.grain.read_iterator import PrefetchIterDataset
@@ -168,7 +168,6 @@ class BlockIterator(IndexedIterator[T]):
         self._number = number
         self._session = session
         self._length = root.length
-        self._check: FilterCheck | None = None
         self._pending: deque[tuple[int, int, Pending]] = deque()
         self._go_to(0)
 
@@ -200,7 +199,7 @@ class BlockIterator(IndexedIterator[T]):
             if block.end < stop:  # the next one fails: it is submitted alone, in its turn
                 self._cancel()
                 self._submitted, self._size = block.end, 1
-            self._count(len(block.after), block.end - start - len(block.after))
+            self._filter_check.count(len(block.after), block.end - start - len(block.after))
             self._adapt(block, block.end - start)
             if len(block.after):
                 self._block, self._used = block, 0
@@ -215,10 +214,8 @@ class BlockIterator(IndexedIterator[T]):
             more = self._size
         self._size = max(1, min(self._size + more, most))
 
-    def _count(self, passed: int, skipped: int) -> None:
-        if self._check is None:
-            self._check = FilterCheck(self._name, self._ctx)
-        self._check.count(passed, skipped)
+    def __str__(self) -> str:
+        return self._name
 
     def _fill_window(self) -> None:
         root = self._root
