@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -13,7 +12,7 @@ from loaderx.compat.grain.graph import DatasetNode
 from loaderx.compat.grain.indices import Indices, as_ints
 from loaderx.compat.grain.iter_dataset import IterNode
 from loaderx.compat.grain.iterator import NodeIterator
-from loaderx.compat.grain.map_dataset import MapDataset
+from loaderx.compat.grain.map_dataset import MapDataset, MapNode
 from loaderx.compat.grain.protocols import Element, ShapeDtypeStruct, Spec
 from loaderx.compat.grain.stacking import buffers, make_batch
 from loaderx.compat.grain.trees import map_structure
@@ -55,7 +54,7 @@ class BatchNode(DatasetNode):
         return map_structure(lambda x: ShapeDtypeStruct((rows, *x.shape), x.dtype), below)
 
 
-class BatchMapDataset(BatchNode, MapDataset[T]):
+class BatchMapDataset(BatchNode, MapNode[T]):
     """Consecutive elements of an epoch, stacked."""
 
     def __init__(
@@ -74,12 +73,7 @@ class BatchMapDataset(BatchNode, MapDataset[T]):
             self._length = math.ceil(self._parent_length / batch_size)
         self._stacks_rows = batch_fn is None and parent._gathers
 
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, index: builtins.slice | int) -> Element:
-        if isinstance(index, slice):
-            return self.slice(index)
+    def _item(self, index: int) -> Element:
         rows = self._rows(index)
         if self._stacks_rows:
             batch = self._parent._gather(rows, buffers.lend)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from loaderx import ArgumentError, StackError, StateError
 from loaderx.compat.grain.iter_dataset import IterDataset, IterNode
 from loaderx.compat.grain.iterator import NodeIterator
-from loaderx.compat.grain.packing_bins import Span, segments_of
+from loaderx.compat.grain.packing_bins import Span, length_of, segments_of
 from loaderx.compat.grain.protocols import Element, State
 
 Features = Mapping[str, object]
@@ -39,10 +39,6 @@ class BOSHandling(Enum):
 
     DO_NOTHING = auto()
     REPLACE_FIRST_TOKEN_WITH_BOS = auto()
-
-
-def length_of(value: object) -> int:
-    return 1 if np.ndim(value) == 0 else len(value)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,8 +44,8 @@ class ElasticIterator(IterDataset[Element], DatasetIterator[Element]):  # type: 
             raise ChainError("ElasticIterator takes a MapDataset: an element needs a number.")
         if not is_dense(ds):
             raise ChainError(
-                "ElasticIterator cannot follow a filter or a flat map: the number of records before "
-                "an element would not be known. Change the source beforehand."
+                "ElasticIterator cannot follow a filter or a flat map: the number of records "
+                "before an element would not be known. Change the source beforehand."
             )
         self._ds = ds
         self._global_batch_size = global_batch_size

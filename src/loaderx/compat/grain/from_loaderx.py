@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import builtins
 from typing import TypeVar
 
 from loaderx import ArgumentTypeError, DataLoader, Dataset, LoaderIterator
 from loaderx.compat.grain.iter_dataset import IterDataset
 from loaderx.compat.grain.iterator import DatasetIterator
-from loaderx.compat.grain.map_dataset import MapDataset
+from loaderx.compat.grain.map_dataset import MapNode
 from loaderx.compat.grain.protocols import Element, ShapeDtypeStruct, Spec, State
 from loaderx.compat.grain.trees import map_structure
 
@@ -28,7 +27,7 @@ def _spec(ds: Dataset[T]) -> Spec:
     return map_structure(lambda spec: ShapeDtypeStruct(spec.shape, spec.dtype), ds.element_spec)
 
 
-class LoaderxMapDataset(MapDataset[T]):
+class LoaderxMapDataset(MapNode[T]):
     """The elements of a dataset by index; beyond the length those of ``ds.repeat()``."""
 
     def __init__(self, ds: Dataset[T]) -> None:
@@ -43,12 +42,7 @@ class LoaderxMapDataset(MapDataset[T]):
             ) from error
         self._epochs = ds.repeat()
 
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, index: builtins.slice | int) -> Element:
-        if isinstance(index, slice):
-            return self.slice(index)
+    def _item(self, index: int) -> Element:
         return self._dataset[index] if 0 <= index < self._length else self._epochs[index]
 
     @property

@@ -20,24 +20,21 @@ from loaderx.compat.grain.indices import (
     shifted,
     some,
 )
-from loaderx.compat.grain.map_dataset import MapDataset
+from loaderx.compat.grain.map_dataset import MapDataset, MapNode
 from loaderx.compat.grain.protocols import Element
 from loaderx.sources import Lend
 
 T = TypeVar("T")
 
 
-class IndexNode(MapDataset[T]):
+class IndexNode(MapNode[T]):
     """Base of the nodes below: `_index` for one element, `_indices` for many."""
 
     _MUTATES_ELEMENT_SPEC = False
 
     def __init__(self, parent: MapDataset[T]) -> None:
         super().__init__(parent)
-        self._parent_length = len(parent)
-
-    def __len__(self) -> int:
-        return self._parent_length
+        self._length = self._parent_length = len(parent)
 
     def _index(self, index: int) -> int:
         return index
@@ -79,9 +76,6 @@ class SliceMapDataset(IndexNode[T]):
         self._start, self._stop, self._step = sl.indices(self._parent_length)
         self._length = len(range(self._start, self._stop, self._step))
 
-    def __len__(self) -> int:
-        return self._length
-
     def _index(self, index: int) -> int:
         epoch, offset = divmod(index, some(self._length))
         return self._start + offset * self._step + epoch * self._parent_length
@@ -122,9 +116,6 @@ class RepeatMapDataset(IndexNode[T]):
             self._length = sys.maxsize if self._parent_length else 0
         else:
             self._length = num_epochs * self._parent_length
-
-    def __len__(self) -> int:
-        return self._length
 
     def _index(self, index: int) -> int:
         return index if self._reseed_each_epoch else index % self._parent_length

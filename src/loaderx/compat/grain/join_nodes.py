@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import sys
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,7 @@ from loaderx.compat.grain.graph import DatasetNode
 from loaderx.compat.grain.indices import Indices, Int64s, as_array, as_indices, as_ints, some
 from loaderx.compat.grain.iter_dataset import IterDataset, IterNode
 from loaderx.compat.grain.iterator import NodeIterator
-from loaderx.compat.grain.map_dataset import MapDataset
+from loaderx.compat.grain.map_dataset import MapDataset, MapNode
 from loaderx.compat.grain.protocols import (
     AssertedError,
     DatasetSelectionMap,
@@ -148,7 +147,7 @@ class ConcatenationMap(DatasetSelectionMap):
         return numbers, positions - starts[numbers] + epochs * lengths[numbers]
 
 
-class MixedMapDataset(MapDataset[T]):
+class MixedMapDataset(MapNode[T]):
     """Elements of several datasets, as a map selects them."""
 
     _MUTATES_ELEMENT_SPEC = False
@@ -167,12 +166,7 @@ class MixedMapDataset(MapDataset[T]):
         self._selection_map = selection_map
         self._length = len(selection_map)
 
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, index: builtins.slice | int) -> Element:
-        if isinstance(index, slice):
-            return self.slice(index)
+    def _item(self, index: int) -> Element:
         number, inside = self._selection_map[index]
         try:
             return self._parents[number][inside]  # type: ignore[index]
@@ -296,7 +290,7 @@ class ZipNode(DatasetNode):
         return tuple(parent._element_spec for parent in self._parents)
 
 
-class ZipMapDataset(ZipNode, MapDataset[T]):
+class ZipMapDataset(ZipNode, MapNode[T]):
     """Tuples of the elements of several datasets of one length."""
 
     _shown = ("parents",)
@@ -308,12 +302,7 @@ class ZipMapDataset(ZipNode, MapDataset[T]):
             raise ValueError(f"zip needs datasets of one length, got {lengths}.")
         self._length = lengths[0]
 
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, index: builtins.slice | int) -> Element:
-        if isinstance(index, slice):
-            return self.slice(index)
+    def _item(self, index: int) -> Element:
         return tuple([parent[index] for parent in self.parents])
 
     def _getitems(self, indices: Sequence[int] | Indices) -> Sequence[Element]:

@@ -6,7 +6,6 @@ may keep values from one record to the next.  Only the source is read ahead, in 
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +16,7 @@ from loaderx.compat.grain.batch_nodes import BatchMapDataset
 from loaderx.compat.grain.indices import Indices, Int64s, as_indices, as_ints
 from loaderx.compat.grain.iter_dataset import IterDataset, IterNode
 from loaderx.compat.grain.iterator import DatasetIterator, IndexedIterator, NodeIterator
-from loaderx.compat.grain.map_dataset import MapDataset
+from loaderx.compat.grain.map_dataset import MapDataset, MapNode
 from loaderx.compat.grain.operations import Operation
 from loaderx.compat.grain.options import ReadOptions
 from loaderx.compat.grain.protocols import (
@@ -37,7 +36,7 @@ Records = IterDataset[Record[Element]]
 AnyOperation = transforms.Transformation | Operation
 
 
-class Sampled(MapDataset[Element]):
+class Sampled(MapNode[Element]):
     """The records of a source in the order of a sampler; their data alone if ``bare``."""
 
     def __init__(
@@ -55,12 +54,6 @@ class Sampled(MapDataset[Element]):
         # A sampler of this package samples in bulk, unless a subclass overrides its answers.
         getitem = getattr(type(sampler), "__getitem__", None)
         self._in_bulk = getitem in (IndexSampler.__getitem__, SequentialSampler.__getitem__)
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, index: int | builtins.slice) -> Element:
-        return self.slice(index) if isinstance(index, slice) else self._getitems([index])[0]
 
     def _getitems(self, indices: Sequence[int] | Indices) -> list[Element]:
         return self._read(indices, self._parent._getitems)
@@ -220,15 +213,15 @@ class RecordsInOrder(IterDataset[Element]):
 class BatchToTheEnd(BatchMapDataset[Element]):
     """Batches by index; the last may be short, if the source ends it by raising StopIteration."""
 
-    def __getitem__(self, index: builtins.slice | int) -> Element:
+    def _item(self, index: int) -> Element:
         try:
-            return super().__getitem__(index)
+            return super()._item(index)
         except StopIteration:
             if self._drop_remainder:
                 raise
         values: list[Element] = []
         with contextlib.suppress(StopIteration):
-            for row in self._rows(index):  # type: ignore[arg-type]
+            for row in self._rows(index):
                 values.append(self._parent[row])  # noqa: PERF401 (kept if the next one fails)
         if not values:
             raise StopIteration

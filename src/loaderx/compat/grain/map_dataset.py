@@ -178,3 +178,18 @@ class MapDataset(DatasetNode, Generic[T], metaclass=MapDatasetMeta):
 
     def __iter__(self) -> DatasetIterator[T]:
         return self.to_iter_dataset().__iter__()
+
+
+class MapNode(MapDataset[T]):
+    """Base of nodes with a fixed length, which override `_item` or `_getitems`."""
+
+    _length: int
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: builtins.slice | int) -> Element:
+        return self.slice(index) if isinstance(index, slice) else self._item(index)
+
+    def _item(self, index: int) -> Element:
+        return self._getitems([index])[0]

@@ -15,7 +15,14 @@ from numpy.typing import NDArray
 from loaderx import ArgumentError, ChainError, StackError, StateError
 from loaderx.compat.grain.iter_dataset import IterDataset, IterNode
 from loaderx.compat.grain.iterator import NodeIterator
-from loaderx.compat.grain.packing_bins import Bins, Lengths, PackedBatch, best_fit, first_fit
+from loaderx.compat.grain.packing_bins import (
+    Bins,
+    Lengths,
+    PackedBatch,
+    best_fit,
+    first_fit,
+    length_of,
+)
 from loaderx.compat.grain.protocols import Element, State
 from loaderx.compat.grain.trees import map_structure
 
@@ -273,7 +280,7 @@ class PackIterDataset(IterNode[Rows]):
 
     def measured(self, values: Sequence[Element]) -> Lengths:
         """The number of cells that each value takes."""
-        lengths = tuple(map(_cells, values))
+        lengths = tuple(map(length_of, values))
         for length, most in zip(lengths, self.lengths, strict=True):
             if length > most:
                 raise StackError(self._too_long(lengths))
@@ -301,12 +308,6 @@ class PackIterDataset(IterNode[Rows]):
             alignments=self.alignments,
             most=self.most,
         )
-
-
-def _cells(value: Element) -> int:
-    if type(value) is np.ndarray:
-        return value.shape[0] if value.ndim else 1
-    return 1 if np.ndim(value) == 0 else len(value)
 
 
 def _paths(tree: Features, above: Path = ()) -> Iterator[Path]:

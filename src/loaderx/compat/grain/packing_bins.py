@@ -194,6 +194,13 @@ def segments_of(spans: Sequence[Span], cells: int) -> Segments:
     return segment_ids, positions
 
 
+def length_of(value: Element) -> int:
+    """The number of cells that a value takes."""
+    if type(value) is np.ndarray:
+        return value.shape[0] if value.ndim else 1
+    return 1 if np.ndim(value) == 0 else len(value)
+
+
 def _dtype(value: Element) -> np.dtype[np.generic]:
     return np.dtype(np.int64) if isinstance(value, int) else np.asarray(value).dtype
 
