@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from loaderx.compat.grain.function_nodes import FilterMapDataset, FlatMapMapDataset
-from loaderx.compat.grain.graph import DatasetNode
+from loaderx.compat.grain.graph import DatasetNode, walk
 from loaderx.compat.grain.indices import Indices, as_ints
 from loaderx.compat.grain.iter_dataset import IterNode
 from loaderx.compat.grain.iterator import NodeIterator
@@ -151,11 +151,12 @@ def is_dense(ds: MapDataset[Element]) -> bool:
 
 
 def _leaving_out(ds: MapDataset[Element]) -> str | None:
-    if isinstance(ds, FilterMapDataset):
-        return "`MapDataset.filter`"
-    if isinstance(ds, FlatMapMapDataset):
-        return "`FlatMapMapDataset`"
-    return next(filter(None, map(_leaving_out, ds.parents)), None)
+    for node in walk(ds):
+        if isinstance(node, FilterMapDataset):
+            return "`MapDataset.filter`"
+        if isinstance(node, FlatMapMapDataset):
+            return "`FlatMapMapDataset`"
+    return None
 
 
 def _check_dense(ds: MapDataset[Element]) -> None:

@@ -158,15 +158,22 @@ class MapWithIndexMapDataset(FunctionMapDataset[T]):
     _kind = transforms.MapWithIndex
 
 
-class _MapWithIndexIterator(FunctionIterator[T], NumberingIterator[T]):
-    _key = "counter"
+class _NumberedIterator(FunctionIterator[T], NumberingIterator[T]):
+    """Elements in order; `_one` makes each of them from its number and the parent's element."""
 
     def __next__(self) -> Element:
         element = self._pull()
         if element is not None:
-            element = self._function(self._count, element)
+            element = self._one(self._count, element)
         self._count += 1
         return element
+
+    def _one(self, number: int, element: Element) -> Element:
+        return self._function(number, element)
+
+
+class _MapWithIndexIterator(_NumberedIterator[T]):
+    _key = "counter"
 
 
 class MapWithIndexIterDataset(FunctionNode, IterNode[T]):
@@ -225,19 +232,15 @@ class RandomMapMapDataset(_Random, FunctionMapDataset[T]):
         return made
 
 
-class _RandomMapIterator(FunctionIterator[T], NumberingIterator[T]):
+class _RandomMapIterator(_NumberedIterator[T]):
     _key = "index_for_rng"
 
     def __init__(self, ds: RandomMapIterDataset[T]) -> None:
         super().__init__(ds)
         self._at = CountedGenerator(ds._seed).at
 
-    def __next__(self) -> Element:
-        element = self._pull()
-        if element is not None:
-            element = self._function(element, self._at(self._count))
-        self._count += 1
-        return element
+    def _one(self, number: int, element: Element) -> Element:
+        return self._function(element, self._at(number))
 
 
 class RandomMapIterDataset(_Random, IterNode[T]):

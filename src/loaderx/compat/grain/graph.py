@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from importlib import import_module
 from typing import ClassVar, TypeVar
@@ -94,6 +94,13 @@ class DatasetNode:
     def __str__(self) -> str:
         shown = ", ".join(f"{name}={getattr(self, '_' + name)}" for name in self._shown)
         return f"{type(self).__name__}({shown})" if shown else type(self).__name__
+
+
+def walk(ds: DatasetNode) -> Iterator[DatasetNode]:
+    """A dataset and all datasets below it, from the top down."""
+    yield ds
+    for parent in ds._parents:
+        yield from walk(parent)
 
 
 def apply_transformations(ds: D, transformations: transforms.OneOrMore) -> D:

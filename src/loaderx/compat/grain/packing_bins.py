@@ -184,12 +184,12 @@ def segments_of(spans: Sequence[Span], cells: int) -> Segments:
     edges[0], edges[-1] = 0, cells
     edges[1:-1:2] = array[:, 0]
     edges[2:-1:2] = array[:, 0] + array[:, 1]
-    sizes = np.diff(edges)
+    sizes = edges[1:] - edges[:-1]
     numbers = np.zeros(len(sizes), np.int32)
     numbers[1::2] = array[:, 2]
-    segment_ids = np.repeat(numbers, sizes)
+    segment_ids = numbers.repeat(sizes)
     positions = np.arange(cells, dtype=np.int32)
-    positions -= np.repeat(edges[:-1].astype(np.int32), sizes)
+    positions -= edges[:-1].astype(np.int32).repeat(sizes)
     positions *= segment_ids > 0
     return segment_ids, positions
 

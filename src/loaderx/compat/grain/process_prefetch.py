@@ -18,6 +18,7 @@ import numpy as np
 
 from loaderx.compat.grain.batch_nodes import BatchIterDataset
 from loaderx.compat.grain.function_nodes import FilterIterDataset, MapIterDataset
+from loaderx.compat.grain.graph import walk
 from loaderx.compat.grain.interleave import InterleaveIterDataset
 from loaderx.compat.grain.iter_dataset import IterDataset, WithOptionsIterDataset
 from loaderx.compat.grain.iter_orders import WithSeedIterDataset
@@ -222,12 +223,9 @@ class _BlocksPrefetchIterator(OverIterator[T]):
 def options_of(ds: IterDataset[Element]) -> DatasetOptions:
     """The options that a pipeline sets."""
     found = DatasetOptions()
-    to_visit: list[IterDataset[Element] | MapDataset[Element]] = [ds]
-    while to_visit:
-        below = to_visit.pop()
-        if isinstance(below, WithOptionsIterDataset):
-            found = found.merge(below._options)
-        to_visit += below.parents
+    for node in walk(ds):
+        if isinstance(node, WithOptionsIterDataset):
+            found = found.merge(node._options)
     return found
 
 
@@ -304,19 +302,13 @@ def pick_performance_config(
     workers = cores() if max_workers is None else max_workers
     if size := _element_mb([ds], samples_to_check):
         workers = min(workers, int(ram_budget_mb / size))
-    read = [below.map_dataset for below in _read_datasets(ds)]
+    read = [node.map_dataset for node in walk(ds) if isinstance(node, PrefetchIterDataset)]
     buffered = _MOST_BUFFERED if max_buffer_size is None else max_buffer_size
     if size := _element_mb(read, samples_to_check):
         buffered = min(buffered, int(ram_budget_mb / (size * len(read))))
     return PerformanceConfig(
         MultiprocessingOptions(num_workers=workers), ReadOptions(prefetch_buffer_size=buffered)
     )
-
-
-def _read_datasets(ds: IterDataset[Element] | MapDataset[Element]) -> list[PrefetchIterDataset]:  # type: ignore[type-arg]
-    if isinstance(ds, PrefetchIterDataset):
-        return [ds]
-    return [found for parent in ds.parents for found in _read_datasets(parent)]
 
 
 def _element_mb(datasets: Sequence[Iterable[Element]], samples: int) -> float:
