@@ -18,7 +18,7 @@ _STATE = "global_next_index"
 
 
 class ElasticIterator(IterDataset[Element], DatasetIterator[Element]):  # type: ignore[misc]
-    """This process' part of each batch of a dataset that is neither batched nor sharded.
+    """This process's part of each batch of a dataset that is neither batched nor sharded.
 
     It is its own iterator.
 

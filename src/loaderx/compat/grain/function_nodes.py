@@ -153,7 +153,7 @@ class MapIterDataset(FunctionNode, IterNode[T]):
 
 
 class MapWithIndexMapDataset(FunctionMapDataset[T]):
-    """Each element transformed, knowing its index."""
+    """Each element transformed, together with its index."""
 
     _kind = transforms.MapWithIndex
 
@@ -177,7 +177,7 @@ class _MapWithIndexIterator(_NumberedIterator[T]):
 
 
 class MapWithIndexIterDataset(FunctionNode, IterNode[T]):
-    """Each element transformed, knowing its number."""
+    """Each element transformed, together with its number."""
 
     _kind = transforms.MapWithIndex
     _iterator = _MapWithIndexIterator

@@ -88,7 +88,7 @@ class DatasetNode:
         return self._parents[0]._element_spec
 
     def pipe(self, func: Callable[..., S], /, *args: object, **kwargs: object) -> S:
-        """``func(self, *args, **kwargs)``, so that it can stand in a chain of methods."""
+        """``func(self, *args, **kwargs)``, for use in a chain of methods."""
         return func(self, *args, **kwargs)
 
     def __str__(self) -> str:

@@ -165,7 +165,8 @@ def _feistel(x: Words, width: np.unsignedinteger, mask: np.unsignedinteger) -> W
 def _encrypted_16_bits(keys: tuple[int, ...]) -> npt.NDArray[np.uint16]:
     """All 65,536 blocks encrypted: two words of 8 bits each, so the rounds are tables."""
     word = np.arange(256, dtype=np.uint8)
-    table = (word << 1 | word >> 7) & word ^ (word << 2 | word >> 6)  # 8 bits: no rotation
+    # A word of 8 bits, rotated by 8, is the word itself.
+    table = (word << 1 | word >> 7) & word ^ (word << 2 | word >> 6)
     left = np.repeat(word, 256)
     right = np.tile(word, 256)
     for number in range(0, len(keys), 2):

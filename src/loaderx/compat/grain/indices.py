@@ -44,7 +44,7 @@ def modulo(indices: Indices, length: int) -> Indices:
 
 
 def some(length: int) -> int:
-    """The length, if it is not 0: NumPy would divide by that without an error."""
+    """The length; raises if it is 0, by which NumPy would divide without an error."""
     if not length:
         raise ZeroDivisionError(
             "this part of the data has no records, so there is nothing to read. Make fewer shards "
@@ -62,7 +62,7 @@ def epoch_of(indices: Indices, length: int) -> int | None:
 
 
 def shifted(indices: Indices, by: int) -> Indices:
-    """All indices moved."""
+    """The indices plus ``by``."""
     if not by:
         return indices
     if isinstance(indices, range):

@@ -46,7 +46,7 @@ def whole_proportions(weights: Sequence[float] | None, count: int) -> tuple[int,
 
 
 def choose(index: int, proportions: tuple[int, ...]) -> tuple[int, int]:
-    """The dataset of an element, and its index there: the datasets split off one by one."""
+    """The dataset of an element, and its index there; each step splits one dataset off."""
     left = sum(proportions)
     low, high = index, index + 1
     for number, part in enumerate(proportions):

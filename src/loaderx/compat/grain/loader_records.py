@@ -211,7 +211,7 @@ class RecordsInOrder(IterDataset[Element]):
 
 
 class BatchToTheEnd(BatchMapDataset[Element]):
-    """Batches by index; the last may be short, if the source ends it by raising StopIteration."""
+    """Batches by index; a source that raises StopIteration makes the last one shorter."""
 
     def _item(self, index: int) -> Element:
         try:

@@ -91,7 +91,7 @@ class _Ahead:
 
 
 class ThreadPrefetchDatasetIterator(DatasetIterator[T]):
-    """Its state is that of the parent after the element that was handed out last.
+    """Its state is that of the parent after the last element that was handed out.
 
     The parent is any iterator with `get_state` and `set_state`.
     """
