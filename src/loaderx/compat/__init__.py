@@ -1,6 +1,6 @@
-"""Other libraries' words: programs that were written for them run on loaderx.
+"""The interfaces of other libraries: programs that were written for them run on loaderx.
 
-Each library has a module here, which is imported when it is first asked for.
+Each library has a module here, which is imported when it is first used.
 """
 
 from __future__ import annotations

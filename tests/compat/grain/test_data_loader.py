@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import threading
@@ -201,6 +202,58 @@ def test_a_source_that_ends_by_itself(drop_remainder, sizes):
     assert [len(batch) for batch in batches] == sizes
     assert np.concatenate(batches).tolist() == list(range(sum(sizes)))
     assert names == {"grain-prefetch_0"}
+
+
+class TenOfTwenty:
+    """Says 20 records, and ends after 10 by raising StopIteration."""
+
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, index):
+        if index >= 10:
+            raise StopIteration
+        return index
+
+    def __repr__(self):
+        return "TenOfTwenty()"
+
+
+def ten_of_twenty(operations, workers):
+    sampler = grain.SequentialSampler(20, grain.NoSharding())
+    return grain.DataLoader(
+        data_source=TenOfTwenty(), sampler=sampler, operations=operations, worker_count=workers
+    )
+
+
+@pytest.mark.parametrize(
+    ("workers", "first", "drop_remainder"),
+    [
+        *itertools.product([0], [(), (PlusOne(),), (PlusOne(), Even())], [False, True]),
+        (1, (PlusOne(),), False),
+        (2, (), False),
+        (2, (PlusOne(),), False),
+        (2, (PlusOne(),), True),
+        (2, (PlusOne(), Even()), False),
+    ],
+    ids=str,
+)
+def test_the_last_batch_of_a_source_that_ends_by_itself(workers, first, drop_remainder):
+    """As Grain has it without workers; with several, too, where batches are made by index."""
+    records = [n + len(first[:1]) for n in range(10) if len(first) < 2 or n % 2]
+    if drop_remainder:
+        del records[len(records) // 4 * 4 :]
+    operations = [*first, grain.Batch(4, drop_remainder=drop_remainder)]
+    iterator = iter(ten_of_twenty(operations, workers))
+    expected = [records[start : start + 4] for start in range(0, len(records), 4)]
+    assert [batch.tolist() for batch in iterator] == expected
+    state = iterator.get_state()
+    assert [*iterator] == []  # the end stays the end
+    assert iterator.get_state() == state
+    iterator.close()
+    restored = iter(ten_of_twenty(operations, 0))
+    restored.set_state(state)
+    assert [*restored] == []
 
 
 @pytest.mark.parametrize("batch_size", [1, 32, 128, 512, 5000])

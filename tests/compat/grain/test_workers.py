@@ -134,6 +134,49 @@ def test_a_failure_comes_in_its_turn(count):
         next(it)
 
 
+class OneEnd:
+    """Ends by raising StopIteration at one index only."""
+
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, index):
+        if index == 10:
+            raise StopIteration
+        return index
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_a_source_that_ends_by_itself_stays_at_its_end(count):
+    """The elements and the positions are Grain's; a batch by index is left out, as there."""
+    ds = M.source(OneEnd())
+    for pipeline, expected, position in (
+        (ds.to_iter_dataset(), [*range(10)], 10),
+        (ds.to_iter_dataset().batch(4), [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]], 10),
+        (ds.batch(4).to_iter_dataset(), [[0, 1, 2, 3], [4, 5, 6, 7]], 2),
+    ):
+        it = iter(pipeline.mp_prefetch(workers(count)))
+        assert [np.asarray(element).tolist() for element in it] == expected
+        assert [*it] == []
+        state = it.get_state()
+        of_workers = state.get("iterators_in_use_states", [state])
+        assert sum(one["next_index"] for one in of_workers) == position
+        it.close()
+
+
+def stop_from_five(x):
+    if x >= 5:
+        raise StopIteration
+    return x
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_stop_iteration_of_a_function_ends_the_stream(count):
+    it = iter(M.range(9).to_iter_dataset().map(stop_from_five).batch(2).mp_prefetch(workers(count)))
+    assert [element.tolist() for element in it] == [[0, 1], [2, 3], [4]]
+    it.close()
+
+
 class Counted(grain.IterDataset):
     """A source that can only be read in order."""
 

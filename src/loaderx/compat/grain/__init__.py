@@ -1,7 +1,7 @@
-"""Grain's words on loaderx: the same order, random numbers, batches and states, faster.
+"""Grain's interface on loaderx: the same order, random numbers, batches and states, faster.
 
 ``import loaderx.compat.grain as grain`` takes the place of ``import grain`` and of
-``import grain.python as grain``.  `docs/grain.md` has the differences.
+``import grain.python as grain``.  `docs/grain.md` lists the differences.
 """
 
 import importlib
@@ -40,7 +40,7 @@ from loaderx.compat.grain.transforms import RandomMap as RandomMapTransform
 __version__ = GRAIN_VERSION  # programs compare it
 __version_info__ = tuple(map(int, GRAIN_VERSION.split(".")))
 
-# Names whose modules import something heavy, or are not needed by workers.
+# Names whose modules have heavy imports, or are not needed by workers.
 _HOMES = {
     "ArrayRecordDataSource": "sources",
     "BatchOperation": "operations",

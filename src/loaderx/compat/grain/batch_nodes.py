@@ -1,19 +1,18 @@
-"""Batches, in either kind of dataset: one gather where the chain below only rearranges rows."""
+"""Batches for both kinds of dataset; a batch is one gather if all nodes below only move rows."""
 
 from __future__ import annotations
 
-import builtins
 import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from loaderx.compat.grain.function_nodes import FilterMapDataset, FlatMapMapDataset
-from loaderx.compat.grain.graph import DatasetNode
+from loaderx.compat.grain.graph import DatasetNode, walk
 from loaderx.compat.grain.indices import Indices, as_ints
 from loaderx.compat.grain.iter_dataset import IterNode
 from loaderx.compat.grain.iterator import NodeIterator
-from loaderx.compat.grain.map_dataset import MapDataset
+from loaderx.compat.grain.map_dataset import MapDataset, MapNode
 from loaderx.compat.grain.protocols import Element, ShapeDtypeStruct, Spec
 from loaderx.compat.grain.stacking import buffers, make_batch
 from loaderx.compat.grain.trees import map_structure
@@ -22,7 +21,7 @@ T = TypeVar("T")
 
 
 class BatchNode(DatasetNode):
-    """What both kinds have: the size, the function, and the spec of batches."""
+    """Common base of both kinds: the size, the function, and the spec of batches."""
 
     _shown = ("batch_size", "drop_remainder")
 
@@ -42,7 +41,7 @@ class BatchNode(DatasetNode):
 
     @property
     def _element_spec(self) -> Spec:
-        """The number of rows is None unless all batches have the same."""
+        """The number of rows is None unless it is the same in all batches."""
         below, size, drops = self._parents[0]._element_spec, self._batch_size, self._drop_remainder
         function: Element = self._batch_fn
         if hasattr(function, "output_spec"):
@@ -55,7 +54,7 @@ class BatchNode(DatasetNode):
         return map_structure(lambda x: ShapeDtypeStruct((rows, *x.shape), x.dtype), below)
 
 
-class BatchMapDataset(BatchNode, MapDataset[T]):
+class BatchMapDataset(BatchNode, MapNode[T]):
     """Consecutive elements of an epoch, stacked."""
 
     def __init__(
@@ -74,12 +73,7 @@ class BatchMapDataset(BatchNode, MapDataset[T]):
             self._length = math.ceil(self._parent_length / batch_size)
         self._stacks_rows = batch_fn is None and parent._gathers
 
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, index: builtins.slice | int) -> Element:
-        if isinstance(index, slice):
-            return self.slice(index)
+    def _item(self, index: int) -> Element:
         rows = self._rows(index)
         if self._stacks_rows:
             batch = self._parent._gather(rows, buffers.lend)
@@ -91,7 +85,7 @@ class BatchMapDataset(BatchNode, MapDataset[T]):
         if self._stacks_rows:
             return super()._getitems(indices)
         batches = [self._rows(index) for index in as_ints(indices)]
-        # In one call: a source that waits is read with many threads, which then pause less often.
+        # One call for all batches keeps the threads busy that read a source which waits.
         values = iter(self._parent._getitems([row for rows in batches for row in rows]))
         return [self._stacked([*itertools.islice(values, len(rows))]) for rows in batches]
 
@@ -114,13 +108,13 @@ class BatchMapDataset(BatchNode, MapDataset[T]):
 
 
 class _BatchIterator(NodeIterator[T]):
-    """Takes elements one by one, or as rows of arrays where the parent can give them so."""
+    """Takes elements one by one, or as rows of arrays if the parent has `take_rows`."""
 
     def __init__(self, ds: BatchIterDataset[T]) -> None:
         super().__init__(ds)
         parent: Element = self._parents[0]
-        # Of a pipeline read in this process, or in workers: `take_rows` gives the next elements
-        # stacked, and raises StopIteration if there are none, or too few.
+        # `take_rows` gives the next elements stacked, read in this process or in workers.  It
+        # raises StopIteration if no elements are left, or too few for a batch.
         gives_rows = getattr(parent, "gathers", False) and ds._batch_fn is make_batch
         self._rows = parent.take_rows if gives_rows else None
 
@@ -152,20 +146,21 @@ class BatchIterDataset(BatchNode, IterNode[T]):
 
 
 def is_dense(ds: MapDataset[Element]) -> bool:
-    """Is no element left out?"""
+    """Whether no element is left out."""
     return _leaving_out(ds) is None
 
 
 def _leaving_out(ds: MapDataset[Element]) -> str | None:
-    if isinstance(ds, FilterMapDataset):
-        return "`MapDataset.filter`"
-    if isinstance(ds, FlatMapMapDataset):
-        return "`FlatMapMapDataset`"
-    return next(filter(None, map(_leaving_out, ds.parents)), None)
+    for node in walk(ds):
+        if isinstance(node, FilterMapDataset):
+            return "`MapDataset.filter`"
+        if isinstance(node, FlatMapMapDataset):
+            return "`FlatMapMapDataset`"
+    return None
 
 
 def _check_dense(ds: MapDataset[Element]) -> None:
-    """A batch of elements of which some may be missing has no shape."""
+    """Raises if elements may be left out: the shape of a batch would not be known."""
     if name := _leaving_out(ds):
         raise ValueError(
             f"`MapDataset.batch` can not follow {name}, which may leave elements out: write "

@@ -1,21 +1,19 @@
-"""Saving and restoring iterators with Orbax, and a test of that for datasets of users' own.
+"""Saving and restoring iterators with Orbax, and a check of both for users' own datasets.
 
-Orbax itself is imported when `CheckpointSave` or `CheckpointRestore` is asked for.
+Orbax is imported when `CheckpointSave` or `CheckpointRestore` is first used.
 """
 
 from __future__ import annotations
 
 import functools
-import json
 from dataclasses import make_dataclass
 from importlib import import_module
 
 import numpy as np
 
 from loaderx import MissingPackageError
-from loaderx.compat.grain.data_loader import DataLoaderIterator
 from loaderx.compat.grain.iter_dataset import IterDataset
-from loaderx.compat.grain.iterator import read_text, state_file
+from loaderx.compat.grain.iterator import read_text, set_state_text, state_file, state_text
 from loaderx.compat.grain.protocols import Element, State
 from loaderx.compat.grain.trees import spec_text
 
@@ -33,7 +31,7 @@ def __getattr__(name: str) -> type:
 
 
 def assert_equal_output_after_checkpoint(ds: IterDataset[Element]) -> None:
-    """Restores the state before every element, and compares all that follows."""
+    """Restores the state before every element, and compares all elements that follow."""
     iterator = ds.__iter__()
     states: list[State] = []
     elements: list[Element] = []
@@ -60,35 +58,30 @@ class CheckpointHandler:
 
     def save(self, directory: Element, item: Element = None, args: Element = None) -> None:
         """Writes the state of an iterator."""
-        iterator = item or args.item
-        state = iterator.get_state()
-        text = state.decode() if isinstance(state, bytes) else json.dumps(state, indent=4)
-        state_file(directory).write_text(text)
+        state_file(directory).write_text(state_text(item or args.item))
 
     def restore(self, directory: Element, item: Element = None, args: Element = None) -> Element:
         """Sets the state of an iterator, and begins to read ahead."""
         iterator = item or args.item
-        text = read_text(directory)
-        in_bytes = isinstance(iterator, DataLoaderIterator)
-        iterator.set_state(text.encode() if in_bytes else json.loads(text))
+        set_state_text(iterator, read_text(directory))
         iterator.start_prefetch()
         return iterator
 
     def structure(self, directory: Element) -> None:
-        """Orbax asks for it; iterators have none."""
+        """Required by Orbax; iterators have no structure."""
 
     def metadata(self, directory: Element) -> None:
-        """Orbax asks for it; iterators have none."""
+        """Required by Orbax; iterators have no metadata."""
 
     def finalize(self, directory: Element) -> None:
-        """Everything has been written."""
+        """Does nothing: `save` has written everything."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: no file stays open."""
 
     @classmethod
     def typestr(cls) -> str:
-        """The name under which Orbax notes the handler."""
+        """The name that Orbax records for the handler."""
         return f"{cls.__module__}.{cls.__qualname__}"
 
 

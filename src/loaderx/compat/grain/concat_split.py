@@ -1,11 +1,11 @@
 """`ConcatThenSplitIterDataset`: records laid end to end, and cut into rows of one length.
 
-A row takes records until one does not fit.  That one is split: its first part ends the row, the
+A row takes records until one does not fit.  That record is split: its first part ends the row, the
 rest (the *remainder*) begins the next row.  With ``split_full_length_features=False`` a record that
-fills a row by itself becomes a row of its own, behind the row that is being filled.
+fills a row by itself becomes a separate row after the row that is being filled.
 
-A state is taken where nothing but a remainder is held: the parent's state before the
-record that the remainder belongs to, the remainder's slices, and the number of rows since.
+A state refers to the last point at which only a remainder was held.  It consists of the parent's
+state before the record of that remainder, the remainder's slices, and the number of rows since.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from loaderx import ArgumentError, StackError, StateError
 from loaderx.compat.grain.iter_dataset import IterDataset, IterNode
 from loaderx.compat.grain.iterator import NodeIterator
+from loaderx.compat.grain.packing_bins import Span, length_of, segments_of
 from loaderx.compat.grain.protocols import Element, State
 
 Features = Mapping[str, object]
@@ -34,19 +35,15 @@ _log = logging.getLogger(__name__)
 
 
 class BOSHandling(Enum):
-    """What happens to the first token of each record, or part of a record, in a row."""
+    """How the first token of each record, or part of a record, in a row is treated."""
 
     DO_NOTHING = auto()
     REPLACE_FIRST_TOKEN_WITH_BOS = auto()
 
 
-def length_of(value: object) -> int:
-    return 1 if np.ndim(value) == 0 else len(value)  # type: ignore[arg-type]
-
-
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A record, or what is left of one.
+    """A record, or the rest of one.
 
     Attributes:
         state: the parent's state before the record was read.
@@ -86,7 +83,7 @@ class OpenRow:
     used: dict[str, int] = field(default_factory=dict)
 
     def add(self, piece: Piece) -> Piece | None:
-        """Adds what fits, and returns what does not."""
+        """Adds the part that fits, and returns the rest."""
         points: dict[str, int] = {}
         taken: dict[str, int] = {}
         splits = False
@@ -102,8 +99,8 @@ class OpenRow:
                 points[name] = max(piece.slices[name][0], 0) + room
                 size = room
             else:
-                # The length of the part, not where the part ends: this is what Grain does, and a
-                # record with several features that is cut twice comes out as it does there.
+                # Grain uses the length of the part here, not its end.  So does this, for the same
+                # rows where a record with several features is cut twice.
                 points[name] = size
             taken[name] = size
         added, left = piece.split(points) if splits else (piece, None)
@@ -125,10 +122,10 @@ def pack(pieces: list[Piece], settings: ConcatThenSplitIterDataset) -> Row:
     for name, length in settings.lengths.items():
         first = np.asarray(pieces[0].features[name])
         values: NDArray[np.generic] = np.zeros((length, *first.shape[1:]), first.dtype)
-        sizes = _copy(pieces, name, values, settings)
+        spans = _copy(pieces, name, values, settings)
         row[name] = values
         if name not in settings.meta:
-            row[f"{name}_segment_ids"], row[f"{name}_positions"] = _segments(sizes, length)
+            row[f"{name}_segment_ids"], row[f"{name}_positions"] = segments_of(spans, length)
     return row
 
 
@@ -137,11 +134,11 @@ def _copy(
     name: str,
     values: NDArray[np.generic],
     settings: ConcatThenSplitIterDataset,
-) -> list[int]:
-    """Copies the pieces into a row one after the other, and returns their sizes."""
-    sizes = []
+) -> list[Span]:
+    """Copies the pieces into a row one after the other, and returns their places."""
+    spans = []
     end = 0
-    for piece in pieces:
+    for number, piece in enumerate(pieces, 1):
         value = piece.value(name)
         start, end = end, end + length_of(value)
         if end > len(values):
@@ -153,19 +150,8 @@ def _copy(
         values[start:end] = value  # type: ignore[assignment]
         if name in settings.bos_features and start < len(values):
             values[start] = settings.bos_token_id  # type: ignore[assignment]
-        sizes.append(end - start)
-    return sizes
-
-
-def _segments(sizes: list[int], length: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    segment_ids = np.zeros(length, np.int32)
-    positions = np.zeros(length, np.int32)
-    end = 0
-    for number, size in enumerate(sizes, 1):
-        start, end = end, end + size
-        segment_ids[start:end] = number
-        positions[start:end] = np.arange(size, dtype=np.int32)
-    return segment_ids, positions
+        spans.append((start, end - start, number))
+    return spans
 
 
 class ConcatThenSplitDatasetIterator(NodeIterator[Row]):
@@ -180,7 +166,7 @@ class ConcatThenSplitDatasetIterator(NodeIterator[Row]):
         self._mark()
 
     def _mark(self) -> None:
-        """Notes a state to continue from: rows are all handed out."""
+        """Records the state to continue from, after all rows were handed out."""
         remainder = self._remainder
         self._state = self._parent.get_state() if remainder is None else remainder.state
         self._slices = self._settings.whole() if remainder is None else remainder.slices
@@ -292,9 +278,9 @@ class ConcatThenSplitIterDataset(IterNode[Row]):
         length_struct: the length of a row, for each feature.
         meta_features: features that are never cut, and have no segments and positions.
         split_full_length_features: whether a record that fills a row is cut like the others;
-            otherwise it becomes a row of its own.
-        bos_handling: what happens to first tokens.
-        bos_features: the features to which that applies.
+            otherwise it becomes a separate row.
+        bos_handling: how first tokens are treated.
+        bos_features: the features to which `bos_handling` applies.
         bos_token_id: the token for the beginning of a sequence.
     """
 
@@ -322,7 +308,7 @@ class ConcatThenSplitIterDataset(IterNode[Row]):
             raise ArgumentError(f"`bos_token_id` must be set with {bos_handling}.")
         if both := set(meta_features) & set(bos_features):
             raise ArgumentError(
-                f"{sorted(both)} stand in `meta_features` and in `bos_features`: meta features "
+                f"{sorted(both)} are in both `meta_features` and `bos_features`: meta features "
                 "have no first token."
             )
         self.lengths, self.meta = length_struct, meta_features

@@ -1,4 +1,4 @@
-"""Names of features that hold facts about a record."""
+"""Names of features that hold metadata of a record."""
 
 DATASET_INDEX = "_dataset_index"
 EPOCH = "_epoch"

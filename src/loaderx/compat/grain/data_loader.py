@@ -1,13 +1,14 @@
 """`DataLoader`: a source, a sampler, operations.
 
-Operations run in order, in one thread, on `Record` objects (`loader_records`): that of the caller,
-or of the worker.  Only the source is read ahead.  Several workers make elements of any place: what
-acts on single records comes first and runs there, and so does the batch that follows.
+With no workers or one, operations run in order on `Record` objects (`loader_records`), in the
+thread of the caller or in the worker.  Only the source is read ahead.  Several workers make
+elements by index: the leading operations that act on single records run in the workers, and so does
+a batch that follows them.
 
-The state of an iterator is as Grain writes it.  Grain counts, for each worker, the last position
-that it has handed out.  Here the stream is that of no workers whatever their number, so a state has
-one such position, and is written as one of no workers, or of one, which means the same.  With two
-or more workers Grain has another stream, and its state cannot be continued.
+States have Grain's form.  Grain stores the last position handed out by each worker.  Here the
+stream is the same for every number of workers, so a state has a single position and is written as
+a state of no workers or of one worker, which mean the same.  With two or more workers Grain's
+stream is different, and its state cannot be continued here.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -23,9 +24,10 @@ import numpy as np
 from loaderx import ArgumentError, StateError
 from loaderx.compat.grain import transforms
 from loaderx.compat.grain.iter_dataset import IterDataset
-from loaderx.compat.grain.iterator import DatasetIterator, read_state, write_state
+from loaderx.compat.grain.iterator import DatasetIterator, SavedIterator
 from loaderx.compat.grain.loader_records import (
     AnyOperation,
+    BatchToTheEnd,
     RecordsInOrder,
     Sampled,
     apply_to_records,
@@ -45,7 +47,7 @@ T = TypeVar("T")
 _VERSION = 2  # of states
 _RECORD_STAGES = (transforms.Map, transforms.RandomMap, transforms.TfRandomMap, transforms.Filter)
 _PLAIN_STAGES = (transforms.Map, transforms.Filter, transforms.FlatMap, transforms.Batch)
-_RECORDS = 8  # to read at once where no batch says how many
+_RECORDS = 8  # records to read at once if there is no batch
 
 
 class DataLoader:
@@ -53,11 +55,11 @@ class DataLoader:
 
     Args:
         data_source: anything with a length and an index.
-        sampler: which record comes when.
+        sampler: the order of the records.
         operations: transformations such as `MapTransform` and `Batch`, in order.
-        worker_count: worker processes; None for one a core.  The stream is the same for every
-            number of them.
-        worker_buffer_size: batches that a worker makes ahead.
+        worker_count: the number of worker processes; None for one per core.  The stream does not
+            depend on it.
+        worker_buffer_size: the number of batches that a worker makes ahead.
         shard_options: the part to load; the sampler's by default.
         read_options: how records are read.
         enable_profiling: accepted, and without effect.
@@ -99,21 +101,21 @@ class DataLoader:
 
     @property
     def multiprocessing_options(self) -> MultiprocessingOptions:
-        """The number of worker processes, and what they make ahead."""
+        """The number of worker processes, and of the batches that they make ahead."""
         return self._multiprocessing_options
 
     def __iter__(self) -> DataLoaderIterator[Element]:
         return DataLoaderIterator(self, None)
 
     def _dataset(self, start: int) -> tuple[IterDataset[Element], int]:
-        """The elements from a record on, and the number of records that their position counts."""
+        """The elements from record ``start`` on, and the number of records that a step counts."""
         workers = self._multiprocessing_options.num_workers
         made, size = self._by_index(start) if workers > 1 else (self._in_order(), 1)
         return made.mp_prefetch(self._multiprocessing_options) if workers else made, size
 
     @property
     def _is_bare(self) -> bool:
-        """Does a batch come first, and nothing that asks for the metadata of records?"""
+        """Whether a batch comes first, and no operation needs the metadata of records."""
         first = self._operations[0] if self._operations else None
         is_batch = first is None or isinstance(first, transforms.Batch)
         return is_batch and _are_plain(self._operations)
@@ -122,7 +124,7 @@ class DataLoader:
         return Sampled(self._data_source, self._sampler, self._shard_options, bare=self._is_bare)
 
     def _in_order(self) -> IterDataset[Element]:
-        """Records and operations, one after the other as Grain has them."""
+        """For no workers or one: records and operations in order, as in Grain."""
         operations, ds = self._operations, self._sampled()
         batches = [one for one in operations if isinstance(one, transforms.Batch)]
         made: IterDataset[Element]
@@ -136,7 +138,7 @@ class DataLoader:
         return data_of(apply_to_records(made, operations))
 
     def _by_index(self, start: int) -> tuple[IterDataset[Element], int]:
-        """For several workers, which make elements of any place."""
+        """For several workers, which make elements by index."""
         first = list(itertools.takewhile(_is_record_stage, self._operations))
         rest = self._operations[len(first) :]
         if not _are_plain(rest):
@@ -150,14 +152,16 @@ class DataLoader:
         if not self._is_bare:
             made = data_of(apply_to_records(made, first))
         if is_batched:
+            batch: Element
             batch, *rest = rest
-            size = batch.batch_size  # type: ignore[union-attr]
-            made = made.apply(batch).to_iter_dataset(self._read_options, allow_nones=True)
+            size = batch.batch_size
+            batches = BatchToTheEnd(made, size, batch.drop_remainder, batch.batch_fn)
+            made = batches.to_iter_dataset(self._read_options, allow_nones=True)
         return made.apply(rest), size
 
 
 def _are_plain(operations: Sequence[AnyOperation]) -> bool:
-    """Do they act on data alone?"""
+    """Whether all operations act on the data of records alone."""
     return all(isinstance(one, _PLAIN_STAGES) for one in operations)
 
 
@@ -166,7 +170,7 @@ def _is_record_stage(one: AnyOperation) -> bool:
 
 
 def _current(operation: AnyOperation) -> AnyOperation:
-    """`Batch` in place of the old operation, which does the same."""
+    """The operation; `Batch` in place of `BatchOperation`, its old equivalent."""
     if type(operation) is BatchOperation:
         return transforms.Batch(operation.batch_size, operation.drop_remainder, operation.batch_fn)
     return operation
@@ -184,8 +188,10 @@ def _shard(given: ShardOptions | None, sampler: Sampler) -> ShardOptions:
     )
 
 
-class DataLoaderIterator(Iterator[T]):
+class DataLoaderIterator(SavedIterator[T]):
     """An iterator over batches.  Its state is JSON, as bytes."""
+
+    _state_is_bytes = True
 
     def __init__(self, data_loader: DataLoader, state: State | None = None) -> None:
         self._data_loader = data_loader
@@ -195,7 +201,7 @@ class DataLoaderIterator(Iterator[T]):
             self._set(state)
 
     def _begin(self, start: int) -> None:
-        """Begins after so many records."""
+        """Begins after ``start`` records."""
         dataset, self._size = self._data_loader._dataset(start)
         self._start = start
         self._iterator = dataset.__iter__()
@@ -210,14 +216,14 @@ class DataLoaderIterator(Iterator[T]):
             if error.__cause__ is None:
                 raise
             error.__cause__.add_note(str(error))
-            raise error.__cause__ from None  # errors of users' own objects keep their type
+            raise error.__cause__ from None  # errors from users' objects keep their type
 
     def get_state(self) -> bytes:
         """The position, to be given to `set_state` of a loader like this one."""
         return json.dumps(self._get(), indent=4).encode()
 
     def set_state(self, state: bytes) -> None:
-        """Goes on where the state was taken."""
+        """Continues where the state was taken."""
         self._set(json.loads(state.decode()))
 
     def _get(self) -> State:
@@ -225,7 +231,7 @@ class DataLoaderIterator(Iterator[T]):
         loader = self._data_loader
         if loader._use_native_dataset_checkpointing:
             return state
-        # Of workers, Grain has it as an interleave.
+        # A state of workers has the form of an interleave, as in Grain.
         states = state.get("iterators_in_use_states", [state])
         records = self._start + sum(one["next_index"] for one in states) * self._size
         end = sampler_size(loader._sampler) // loader._shard_options.shard_count
@@ -246,36 +252,28 @@ class DataLoaderIterator(Iterator[T]):
         self._iterator.start_prefetch()
 
     def close(self) -> None:
-        """Ends what runs in the background."""
+        """Ends all work in the background."""
         self._iterator.close()
-
-    async def save(self, directory: Element) -> Awaitable[None]:
-        """Takes the state now, and returns the task that writes it: for Orbax."""
-        return write_state(directory, self.get_state().decode())
-
-    async def load(self, directory: Element) -> Awaitable[None]:
-        """Returns the task that reads the state and sets it: for Orbax."""
-        return read_state(directory, lambda text: self.set_state(text.encode()))
 
     def __str__(self) -> str:
         return f"DataLoaderIterator(state={self.get_state().decode()})"
 
 
 class NotAStateError(StateError, KeyError):
-    """Something lacks what a state has; Grain's is a KeyError."""
+    """A value is not a state of a loader; Grain raises a KeyError."""
 
     __str__ = StateError.__str__
 
 
 def source_name(source: object) -> str:
-    """What a state says about a source: never the data itself."""
+    """The text that stands for a source in a state; it never contains the data."""
     if isinstance(source, (list, tuple, np.ndarray)):
         return str(type(source))
     return repr(source)
 
 
 def loader_state(loader: DataLoader, records: int) -> State:
-    """The state after so many records of this part."""
+    """The state after ``records`` records of this part."""
     shard, workers = loader._shard_options, loader._multiprocessing_options.num_workers
     return {
         "version": _VERSION,

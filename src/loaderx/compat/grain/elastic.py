@@ -1,12 +1,12 @@
-"""`ElasticIterator`: goes on with another number of processes, or another batch size.
+"""`ElasticIterator`: continues with another number of processes, or another batch size.
 
-Every process has the same state, the number of records that all of them together have used.
+All processes have the same state: the number of records that all of them together have used.
 """
 
 from __future__ import annotations
 
 from loaderx import ArgumentError, ChainError
-from loaderx.compat.grain.graph import DatasetNode
+from loaderx.compat.grain.batch_nodes import is_dense
 from loaderx.compat.grain.iter_dataset import IterDataset
 from loaderx.compat.grain.iterator import DatasetIterator
 from loaderx.compat.grain.map_dataset import MapDataset
@@ -18,7 +18,7 @@ _STATE = "global_next_index"
 
 
 class ElasticIterator(IterDataset[Element], DatasetIterator[Element]):  # type: ignore[misc]
-    """This process' part of each batch of a dataset that is neither batched nor sharded.
+    """This process's part of each batch of a dataset that is neither batched nor sharded.
 
     It is its own iterator.
 
@@ -42,10 +42,10 @@ class ElasticIterator(IterDataset[Element], DatasetIterator[Element]):  # type: 
         super().__init__()
         if not isinstance(ds, MapDataset):
             raise ChainError("ElasticIterator takes a MapDataset: an element needs a number.")
-        if _has_filter(ds):
+        if not is_dense(ds):
             raise ChainError(
-                "ElasticIterator cannot follow a filter: the number of records before an element "
-                "would not be known. Filter the source beforehand."
+                "ElasticIterator cannot follow a filter or a flat map: the number of records "
+                "before an element would not be known. Change the source beforehand."
             )
         self._ds = ds
         self._global_batch_size = global_batch_size
@@ -87,12 +87,12 @@ class ElasticIterator(IterDataset[Element], DatasetIterator[Element]):  # type: 
         return {_STATE: self._next}
 
     def set_state(self, state: State) -> None:
-        """Goes on where the state was taken, by whatever number of processes."""
+        """Continues where the state was taken, by any number of processes."""
         self._next = int(state[_STATE])
         self._stop()
 
     def close(self) -> None:
-        """Ends what runs in the background."""
+        """Ends all work in the background."""
         super().close()
         self._stop()
 
@@ -100,8 +100,3 @@ class ElasticIterator(IterDataset[Element], DatasetIterator[Element]):  # type: 
         if self._running is not None:
             self._running.close()
         self._running = None
-
-
-def _has_filter(ds: DatasetNode) -> bool:
-    is_filter = type(ds).__name__ == "FilterMapDataset"
-    return is_filter or any(_has_filter(parent) for parent in ds._parents)

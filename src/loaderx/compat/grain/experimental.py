@@ -27,7 +27,7 @@ from loaderx.compat.grain.thread_prefetch import (
 from loaderx.compat.grain.transforms import FlatMap as FlatMapTransform
 from loaderx.compat.grain.transforms import MapWithIndex as MapWithIndexTransform
 
-# Names whose modules import something heavy, or are not needed by workers.
+# Names whose modules have heavy imports, or are not needed by workers.
 _HOMES = {
     "BOSHandling": "concat_split",
     "BestFitPackIterDataset": "packing",

@@ -1,14 +1,13 @@
-"""A `loaderx.Dataset` as a dataset of Grain's: for programs that want one."""
+"""A `loaderx.Dataset` as a Grain dataset, for programs that expect one."""
 
 from __future__ import annotations
 
-import builtins
 from typing import TypeVar
 
 from loaderx import ArgumentTypeError, DataLoader, Dataset, LoaderIterator
 from loaderx.compat.grain.iter_dataset import IterDataset
 from loaderx.compat.grain.iterator import DatasetIterator
-from loaderx.compat.grain.map_dataset import MapDataset
+from loaderx.compat.grain.map_dataset import MapNode
 from loaderx.compat.grain.protocols import Element, ShapeDtypeStruct, Spec, State
 from loaderx.compat.grain.trees import map_structure
 
@@ -28,7 +27,7 @@ def _spec(ds: Dataset[T]) -> Spec:
     return map_structure(lambda spec: ShapeDtypeStruct(spec.shape, spec.dtype), ds.element_spec)
 
 
-class LoaderxMapDataset(MapDataset[T]):
+class LoaderxMapDataset(MapNode[T]):
     """The elements of a dataset by index; beyond the length those of ``ds.repeat()``."""
 
     def __init__(self, ds: Dataset[T]) -> None:
@@ -43,12 +42,7 @@ class LoaderxMapDataset(MapDataset[T]):
             ) from error
         self._epochs = ds.repeat()
 
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, index: builtins.slice | int) -> Element:
-        if isinstance(index, slice):
-            return self.slice(index)
+    def _item(self, index: int) -> Element:
         return self._dataset[index] if 0 <= index < self._length else self._epochs[index]
 
     @property
@@ -64,7 +58,7 @@ class LoaderxIterDataset(IterDataset[T]):
         self._dataset = _checked(ds)
 
     def __iter__(self) -> DatasetIterator[T]:
-        # A loader for each: one that is iterated again warns, and here that is usual.
+        # A new loader for each iterator, since a loader that is iterated again warns.
         return LoaderxDatasetIterator(iter(DataLoader(self._dataset)))
 
     @property
@@ -73,7 +67,7 @@ class LoaderxIterDataset(IterDataset[T]):
 
 
 class LoaderxDatasetIterator(DatasetIterator[T]):
-    """A `LoaderIterator` in the clothes of Grain's; its state is that of loaderx."""
+    """A `LoaderIterator` with the interface of Grain's iterators; its state is loaderx's."""
 
     def __init__(self, iterator: LoaderIterator[T]) -> None:
         super().__init__()
@@ -88,7 +82,7 @@ class LoaderxDatasetIterator(DatasetIterator[T]):
         return dict(self._iterator.get_state())
 
     def set_state(self, state: State) -> None:
-        """Goes on where the state was taken."""
+        """Continues where the state was taken."""
         self._iterator.set_state(state)
 
     def _get_next_index(self) -> int:
@@ -102,7 +96,7 @@ class LoaderxDatasetIterator(DatasetIterator[T]):
         self._iterator.start()
 
     def close(self) -> None:
-        """Ends what runs in the background; after that ``next`` is an error."""
+        """Ends all work in the background; after that ``next`` is an error."""
         if not self._closed:
             super().close()
             self._iterator.close()

@@ -1,7 +1,7 @@
-"""Nodes that call a function of the user's for each element, in either kind of dataset.
+"""Nodes of both kinds that call a user's function for each element.
 
-The function is given as it is, or as the method of a transformation.  None, which stands for an
-element that a filter has left out, passes through all of them.
+The function is given directly, or as the method of a transformation.  None, which stands for an
+element that a filter has left out, passes through all of these nodes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from loaderx.compat.grain import transforms
 from loaderx.compat.grain.graph import DatasetNode
 from loaderx.compat.grain.indices import Indices, as_ints
 from loaderx.compat.grain.iter_dataset import IterNode
-from loaderx.compat.grain.iterator import CountingIterator, FilterCheck, NodeIterator
+from loaderx.compat.grain.iterator import NodeIterator, NumberingIterator
 from loaderx.compat.grain.map_dataset import MapDataset
 from loaderx.compat.grain.protocols import Element, Spec, State
 
@@ -35,7 +35,7 @@ class CountedGenerator:
         self.rng = np.random.Generator(self._bits)
         self._counter: npt.NDArray[np.uint64] = np.zeros(4, np.uint64)
         key = self._bits.state["state"]["key"]
-        # Kept and handed in again: to ask for the state takes longer than to set it.
+        # Kept and set again, since reading the state takes longer than setting it.
         self._state = {
             "bit_generator": "Philox",
             "state": {"counter": self._counter, "key": key},
@@ -46,7 +46,7 @@ class CountedGenerator:
         }
 
     def at(self, index: int) -> np.random.Generator:
-        """The generator, as it is at the beginning of an index."""
+        """The generator in its initial state for an index."""
         self._counter[3] = index
         self._bits.state = self._state  # type: ignore[assignment]
         return self.rng
@@ -56,9 +56,9 @@ T = TypeVar("T")
 
 
 class FunctionNode(DatasetNode):
-    """What both kinds have: the function, its name, and the spec of what it makes."""
+    """Common base of both kinds: the function, its name, and the spec of its results."""
 
-    _kind: ClassVar[abc.ABCMeta]  # of transformation, with the function as its method
+    _kind: ClassVar[abc.ABCMeta]  # the class of transformations that have the function as method
 
     def __init__(self, parent: DatasetNode, transform: Element) -> None:
         super().__init__(parent)
@@ -80,9 +80,9 @@ class FunctionNode(DatasetNode):
         if hasattr(self._transform, "output_spec"):
             return self._transform.output_spec(self._parents[0]._element_spec)
         raise ValueError(
-            f"{self._transform_name} does not implement `output_spec`, so what it makes is not "
-            "known. Give it a method `output_spec(self, input_spec)`, which takes and returns a "
-            "tree of ShapeDtypeStruct."
+            f"{self._transform_name} does not implement `output_spec`, so the spec of its "
+            "results is not known. Give it a method `output_spec(self, input_spec)`, which takes "
+            "and returns a tree of ShapeDtypeStruct."
         )
 
     def __str__(self) -> str:
@@ -90,7 +90,7 @@ class FunctionNode(DatasetNode):
 
 
 class FunctionMapDataset(FunctionNode, MapDataset[T]):
-    """Elements by index: `_one` makes each, knowing its index."""
+    """Elements by index; `_one` makes each of them from its index and the parent's element."""
 
     def __len__(self) -> int:
         return len(self._parent)
@@ -153,31 +153,38 @@ class MapIterDataset(FunctionNode, IterNode[T]):
 
 
 class MapWithIndexMapDataset(FunctionMapDataset[T]):
-    """Each element transformed, knowing its index."""
+    """Each element transformed, together with its index."""
 
     _kind = transforms.MapWithIndex
 
 
-class _MapWithIndexIterator(FunctionIterator[T], CountingIterator[T]):
-    _key = "counter"
+class _NumberedIterator(FunctionIterator[T], NumberingIterator[T]):
+    """Elements in order; `_one` makes each of them from its number and the parent's element."""
 
     def __next__(self) -> Element:
         element = self._pull()
         if element is not None:
-            element = self._function(self._count, element)
+            element = self._one(self._count, element)
         self._count += 1
         return element
 
+    def _one(self, number: int, element: Element) -> Element:
+        return self._function(number, element)
+
+
+class _MapWithIndexIterator(_NumberedIterator[T]):
+    _key = "counter"
+
 
 class MapWithIndexIterDataset(FunctionNode, IterNode[T]):
-    """Each element transformed, knowing its number."""
+    """Each element transformed, together with its number."""
 
     _kind = transforms.MapWithIndex
     _iterator = _MapWithIndexIterator
 
 
 class _Random(FunctionNode):
-    """Has a seed: one that was given, or else that of the pipeline."""
+    """Common base with a seed: the given one, or else that of the pipeline."""
 
     _kind = transforms.RandomMap
 
@@ -197,7 +204,7 @@ class _Random(FunctionNode):
         self._free: list[CountedGenerator] = []  # several threads may draw at once
 
     def _generator(self) -> CountedGenerator:
-        """One that nobody uses; to be put among the free ones again."""
+        """A generator that is not in use; the caller returns it to `_free`."""
         try:
             return self._free.pop()
         except IndexError:
@@ -225,23 +232,19 @@ class RandomMapMapDataset(_Random, FunctionMapDataset[T]):
         return made
 
 
-class _RandomMapIterator(FunctionIterator[T], CountingIterator[T]):
+class _RandomMapIterator(_NumberedIterator[T]):
     _key = "index_for_rng"
 
     def __init__(self, ds: RandomMapIterDataset[T]) -> None:
         super().__init__(ds)
         self._at = CountedGenerator(ds._seed).at
 
-    def __next__(self) -> Element:
-        element = self._pull()
-        if element is not None:
-            element = self._function(element, self._at(self._count))
-        self._count += 1
-        return element
+    def _one(self, number: int, element: Element) -> Element:
+        return self._function(element, self._at(number))
 
 
 class RandomMapIterDataset(_Random, IterNode[T]):
-    """Each element transformed with the random numbers of its number."""
+    """Each element transformed with random numbers that its position determines."""
 
     _iterator = _RandomMapIterator
 
@@ -257,12 +260,8 @@ class FilterMapDataset(FunctionMapDataset[T]):
 
 
 class _FilterIterator(FunctionIterator[T]):
-    @functools.cached_property
-    def _check(self) -> FilterCheck:
-        return FilterCheck(str(self), self._ctx)  # late: options may be set above
-
     def __next__(self) -> T:
-        pull, function, count = self._pull, self._function, self._check.count
+        pull, function, count = self._pull, self._function, self._filter_check.count
         while True:
             element = pull()
             if function(element):
@@ -291,17 +290,17 @@ class _FlatMap(FunctionNode):
     _kind = transforms.FlatMap
 
     def _parts(self, element: Element) -> Sequence[Element]:
-        """In a list, if a generator makes them: states count them."""
+        """The elements made from one, as a sequence: states count them."""
         parts = self._function(element)
         return parts if isinstance(parts, Sequence) else list(parts)
 
     @property
     def _element_spec(self) -> Spec:
-        raise NotImplementedError("the spec of what flat_map makes is not known.")
+        raise NotImplementedError("the spec of the elements that flat_map makes is not known.")
 
 
 class FlatMapMapDataset(_FlatMap, FunctionMapDataset[T]):
-    """``max_fan_out`` places for each element, None in those that are not filled."""
+    """``max_fan_out`` places for each element, with None in the places that are not filled."""
 
     def __len__(self) -> int:
         fan_out = self._transform.max_fan_out
@@ -313,7 +312,7 @@ class FlatMapMapDataset(_FlatMap, FunctionMapDataset[T]):
         return self.slice(index) if isinstance(index, slice) else self._getitems([index])[0]
 
     def _getitems(self, indices: Sequence[int] | Indices) -> Sequence[T | None]:
-        """Each element of the parent is split once, however many of its parts are asked for."""
+        """Splits each element of the parent once, even if several of its parts are read."""
         found: list[T | None] = []
         have: int | None = None
         parts: Sequence[T] = ()
@@ -337,7 +336,7 @@ class FlatMapMapDataset(_FlatMap, FunctionMapDataset[T]):
 
 
 class _FlatMapIterator(NodeIterator[T]):
-    """Its state is that of the parent before the element that is being handed out in parts."""
+    """Its state is that of the parent before the element whose parts are being handed out."""
 
     def __init__(self, ds: FlatMapIterDataset[T]) -> None:
         super().__init__(ds)
@@ -360,7 +359,7 @@ class _FlatMapIterator(NodeIterator[T]):
         return {"parent": self._before, "next_index_in_buffer": self._place}
 
     def set_state(self, state: State) -> None:
-        """Goes on where the state was taken; the element there is split again."""
+        """Continues where the state was taken; the element there is split again."""
         self._before = state["parent"]
         self._parent.set_state(state["parent"])
         self._place = state["next_index_in_buffer"]

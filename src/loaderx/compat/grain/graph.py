@@ -1,9 +1,9 @@
-"""A node of the graph of datasets: what it is made from, and the seeds that follow from that."""
+"""The nodes of a graph of datasets: their parents, and the seeds derived from the graph."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from importlib import import_module
 from typing import ClassVar, TypeVar
@@ -19,21 +19,21 @@ D = TypeVar("D", bound="DatasetNode")
 
 
 def make(node: str, *args: Element, **kwargs: Element) -> Element:
-    """A node by its place, ``module.Class``.
+    """A node by its location, ``module.Class``.
 
-    Nodes derive from the datasets whose methods make them; so their modules are imported late.
+    Nodes derive from the datasets whose methods create them, so their modules are imported late.
     """
     module, _, name = node.partition(".")
     return getattr(import_module(f"{__package__}.{module}"), name)(*args, **kwargs)
 
 
 class NoStats:
-    """Statistics that keep nothing: datasets of users' own report to them, as Grain's own do."""
+    """Statistics that record nothing; users' datasets report to them, as they do in Grain."""
 
     _no_time = nullcontext()
 
     def record_self_time(self, offset_ns: float = 0, num_elements: int = 1) -> nullcontext[None]:
-        """For ``with``."""
+        """A context manager that does nothing."""
         return self._no_time
 
     def record_output_spec(self, element: T) -> T:
@@ -53,7 +53,7 @@ class DatasetNode:
 
     _MUTATES_ELEMENT_SPEC = True
     _shown: ClassVar[tuple[str, ...]] = ()  # attributes that `str` shows
-    # For subclasses of users' own that do not call `super().__init__`.
+    # Defaults for users' subclasses that do not call `super().__init__`.
     _parents: Sequence[DatasetNode] = ()
     _seed_rng_seed: int | None = None
     _stats = NoStats()
@@ -64,7 +64,7 @@ class DatasetNode:
 
     @functools.cached_property
     def _default_seed(self) -> int | None:
-        """From the seeds set below, each with its depth in the graph, in breadth-first order."""
+        """Derived from the seeds set below and their depths, in breadth-first order."""
         found: list[int] = []
         to_visit: list[tuple[DatasetNode, int]] = [(self, 0)]
         while to_visit:
@@ -83,17 +83,24 @@ class DatasetNode:
         """Shapes and dtypes of an element, without reading any."""
         if self._MUTATES_ELEMENT_SPEC or not self._parents:
             raise NotImplementedError(
-                f"{type(self).__name__} does not say the spec of its elements."
+                f"{type(self).__name__} does not define the spec of its elements."
             )
         return self._parents[0]._element_spec
 
     def pipe(self, func: Callable[..., S], /, *args: object, **kwargs: object) -> S:
-        """``func(self, *args, **kwargs)``, so that it can stand in a chain of methods."""
+        """``func(self, *args, **kwargs)``, for use in a chain of methods."""
         return func(self, *args, **kwargs)
 
     def __str__(self) -> str:
         shown = ", ".join(f"{name}={getattr(self, '_' + name)}" for name in self._shown)
         return f"{type(self).__name__}({shown})" if shown else type(self).__name__
+
+
+def walk(ds: DatasetNode) -> Iterator[DatasetNode]:
+    """A dataset and all datasets below it, from the top down."""
+    yield ds
+    for parent in ds._parents:
+        yield from walk(parent)
 
 
 def apply_transformations(ds: D, transformations: transforms.OneOrMore) -> D:

@@ -1,4 +1,4 @@
-"""Nodes that only say which element of their parent an element is."""
+"""Nodes that only map an index to an index of their parent."""
 
 from __future__ import annotations
 
@@ -20,24 +20,21 @@ from loaderx.compat.grain.indices import (
     shifted,
     some,
 )
-from loaderx.compat.grain.map_dataset import MapDataset
+from loaderx.compat.grain.map_dataset import MapDataset, MapNode
 from loaderx.compat.grain.protocols import Element
 from loaderx.sources import Lend
 
 T = TypeVar("T")
 
 
-class IndexNode(MapDataset[T]):
+class IndexNode(MapNode[T]):
     """Base of the nodes below: `_index` for one element, `_indices` for many."""
 
     _MUTATES_ELEMENT_SPEC = False
 
     def __init__(self, parent: MapDataset[T]) -> None:
         super().__init__(parent)
-        self._parent_length = len(parent)
-
-    def __len__(self) -> int:
-        return self._parent_length
+        self._length = self._parent_length = len(parent)
 
     def _index(self, index: int) -> int:
         return index
@@ -79,9 +76,6 @@ class SliceMapDataset(IndexNode[T]):
         self._start, self._stop, self._step = sl.indices(self._parent_length)
         self._length = len(range(self._start, self._stop, self._step))
 
-    def __len__(self) -> int:
-        return self._length
-
     def _index(self, index: int) -> int:
         epoch, offset = divmod(index, some(self._length))
         return self._start + offset * self._step + epoch * self._parent_length
@@ -100,7 +94,7 @@ class SliceMapDataset(IndexNode[T]):
 
 
 class RepeatMapDataset(IndexNode[T]):
-    """Several epochs, or an endless number of them."""
+    """Several epochs, or an endless number of epochs."""
 
     _shown = ("num_epochs",)
 
@@ -123,9 +117,6 @@ class RepeatMapDataset(IndexNode[T]):
         else:
             self._length = num_epochs * self._parent_length
 
-    def __len__(self) -> int:
-        return self._length
-
     def _index(self, index: int) -> int:
         return index if self._reseed_each_epoch else index % self._parent_length
 
@@ -134,7 +125,7 @@ class RepeatMapDataset(IndexNode[T]):
 
 
 class _Permuted(IndexNode[T]):
-    """Runs of ``span`` consecutive elements, each in an order of its own."""
+    """Runs of ``span`` consecutive elements, each run in its own order."""
 
     _seed: int
 
@@ -165,7 +156,7 @@ class _Permuted(IndexNode[T]):
 
 
 class ShuffleMapDataset(_Permuted[T]):
-    """Every epoch in an order of its own."""
+    """Every epoch in its own random order."""
 
     def __init__(self, parent: MapDataset[T], *, seed: int | None = None) -> None:
         super().__init__(parent, len(parent))
@@ -180,7 +171,7 @@ class ShuffleMapDataset(_Permuted[T]):
 
 
 class WindowShuffleMapDataset(_Permuted[T]):
-    """The elements of each window of consecutive ones in random order."""
+    """The elements of each window of consecutive elements in random order."""
 
     def __init__(self, parent: MapDataset[T], *, window_size: int, seed: int) -> None:
         super().__init__(parent, window_size)

@@ -1,14 +1,14 @@
 """The permutation behind Grain's shuffles, for one index and for many.
 
 An index is encrypted (SIMON, few rounds, keys from C++'s ``std::seed_seq``) in a block of an even
-number of bits, at least 16; whatever falls beyond the length is encrypted again until it does not.
+number of bits, at least 16; a result beyond the length is encrypted again until it is below.
 ``2**16 + 1`` records (and ``2**18 + 1``, ...) do not fit their block: one record comes twice and
 one never, as in Grain.
 
 For a length far below ``2**16`` the walk is long.  `permutation` follows it for all 65,536 values
-at once: composing the map with itself doubles the steps.  `Permutations` keeps what is in use:
-short permutations whole, long ones in blocks of consecutive positions.  Made for a single index,
-they would cost a thousand times as much.
+at once: composing the map with itself doubles the steps.  `Permutations` caches what is in use:
+short permutations whole, long ones in blocks of consecutive positions.  Making a block for a single
+index would cost a thousand times as much as that index alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MASK = 0xFFFFFFFF
 
 
 def index_shuffle(index: int, max_index: int, seed: int, rounds: int = ROUNDS) -> int:
-    """Where an index from 0 to ``max_index`` goes.
+    """The new place of an index from 0 to ``max_index``.
 
     >>> sorted(index_shuffle(i, max_index=4, seed=1) for i in range(5))
     [0, 1, 2, 3, 4]
@@ -73,7 +73,7 @@ def permutation(seed: int, length: int) -> Int64s:
 
 
 def shuffled(seed: int, length: int, indices: Int64s) -> Int64s:
-    """Where many indices below ``length`` go."""
+    """The new places of many indices below ``length``."""
     if length <= 1:
         return np.zeros(len(indices), np.int64)
     last, width = length - 1, word_bits(length - 1)
@@ -97,7 +97,7 @@ def word_bits(max_index: int) -> int:
 
 @functools.lru_cache(maxsize=64)
 def round_keys(seed: int, rounds: int) -> tuple[int, ...]:
-    """What C++'s ``std::seed_seq{seed}`` generates."""
+    """The numbers that C++'s ``std::seed_seq{seed}`` generates."""
     n = rounds
     x = [0x8B8B8B8B] * n
     t = 11 if n >= 623 else 7 if n >= 68 else 5 if n >= 39 else 3 if n >= 7 else (n - 1) // 2
@@ -165,7 +165,8 @@ def _feistel(x: Words, width: np.unsignedinteger, mask: np.unsignedinteger) -> W
 def _encrypted_16_bits(keys: tuple[int, ...]) -> npt.NDArray[np.uint16]:
     """All 65,536 blocks encrypted: two words of 8 bits each, so the rounds are tables."""
     word = np.arange(256, dtype=np.uint8)
-    table = (word << 1 | word >> 7) & word ^ (word << 2 | word >> 6)  # turned by 8 bits, it stays
+    # A word of 8 bits, rotated by 8, is the word itself.
+    table = (word << 1 | word >> 7) & word ^ (word << 2 | word >> 6)
     left = np.repeat(word, 256)
     right = np.tile(word, 256)
     for number in range(0, len(keys), 2):
@@ -186,7 +187,7 @@ class Permutations:
         self._length = length
         self._block = length if length <= _WHOLE else _BLOCK
         self._tables: dict[tuple[int, int], Int64s] = {}
-        self._last = -2  # the position that was asked for alone
+        self._last = -2  # the last position that was read alone
 
     def __getstate__(self) -> int:
         return self._length
@@ -195,19 +196,20 @@ class Permutations:
         self.__init__(length)  # type: ignore[misc]
 
     def one(self, seed: int, position: int) -> int:
-        """Where a position goes."""
+        """The new place of a position."""
         number, inside = divmod(position, self._block)
         table = self._tables.get((seed, number))
         if table is None:
             follows, self._last = position == self._last + 1, position
-            # The walk of a short one is long; a long one is asked in order, or here and there.
+            # In a short permutation the walk of one index is long, so a table always pays.  In a
+            # long one it pays if positions are read in order.
             if self._length > _WHOLE and not follows:
                 return index_shuffle(position, self._length - 1, seed)
             table = self._table(seed, number)
         return int(table[inside])
 
     def many(self, seed: int, positions: Indices) -> Int64s:
-        """Where many positions go."""
+        """The new places of many positions."""
         if isinstance(positions, range) and positions:
             number = positions[0] // self._block
             if positions[-1] // self._block == number:
@@ -227,7 +229,7 @@ class Permutations:
         if table is None:
             table = self._made(seed, number)
             while len(self._tables) >= _KEPT:
-                # Another thread may be here as well.
+                # Another thread may delete an entry at the same time.
                 with contextlib.suppress(KeyError, RuntimeError, StopIteration):
                     del self._tables[next(iter(self._tables))]
             self._tables[seed, number] = table

@@ -1,4 +1,4 @@
-"""Indices of many elements: a range where they are regular, which costs nothing, or an array."""
+"""Indices of many elements: a range if they are regular, which costs nothing, or an array."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ Indices: TypeAlias = range | Int64s
 
 
 def as_indices(indices: Sequence[int] | Indices) -> Indices:
-    """What a caller has given; a list becomes an array."""
+    """The indices as a range or an array."""
     if isinstance(indices, (range, np.ndarray)):
         return indices
     return np.array(indices, np.int64)
 
 
 def as_array(indices: Indices) -> Int64s:
-    """The same as an array."""
+    """The indices as an array."""
     if isinstance(indices, range):
         return np.arange(indices.start, indices.stop, indices.step, dtype=np.int64)
     return indices
 
 
 def as_ints(indices: Sequence[int] | Indices) -> Sequence[int]:
-    """The same as integers of Python's."""
+    """The indices as Python integers."""
     return indices.tolist() if isinstance(indices, np.ndarray) else indices
 
 
@@ -44,7 +44,7 @@ def modulo(indices: Indices, length: int) -> Indices:
 
 
 def some(length: int) -> int:
-    """The length, if it is not 0: NumPy would divide by that without an error."""
+    """The length; raises if it is 0, by which NumPy would divide without an error."""
     if not length:
         raise ZeroDivisionError(
             "this part of the data has no records, so there is nothing to read. Make fewer shards "
@@ -54,7 +54,7 @@ def some(length: int) -> int:
 
 
 def epoch_of(indices: Indices, length: int) -> int | None:
-    """The epoch that all of a range lie in; None if they do not, or for an array."""
+    """The epoch that contains all of a range; None if there is none, or for an array."""
     if not isinstance(indices, range) or not indices:
         return None
     epoch = indices[0] // some(length)
@@ -62,7 +62,7 @@ def epoch_of(indices: Indices, length: int) -> int | None:
 
 
 def shifted(indices: Indices, by: int) -> Indices:
-    """All indices moved."""
+    """The indices plus ``by``."""
     if not by:
         return indices
     if isinstance(indices, range):

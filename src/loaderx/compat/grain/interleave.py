@@ -1,4 +1,4 @@
-"""Several datasets in turn, so many of them open at once."""
+"""Several datasets in turn, with a limited number of them open at once."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class InterleaveIterDataset(IterDataset[T]):
 
 
 class _Place:
-    """A place in the cycle: its dataset, the iterator, or the last state once it has ended."""
+    """A place in the cycle: its dataset, and the iterator or, after its end, the last state."""
 
     __slots__ = ("ended", "index", "iterator")
 
@@ -125,7 +125,7 @@ class InterleaveDatasetIterator(DatasetIterator[T]):
         return iterator
 
     def get_state(self) -> State:
-        """The states of all places, which are filled for it."""
+        """The states of all places; empty places are filled first."""
         states: list[State | None] = [None] * len(self._places)
         for number, place in enumerate(self._places):
             if place.iterator is None and place.ended is None and not self._fill(place):
@@ -141,7 +141,7 @@ class InterleaveDatasetIterator(DatasetIterator[T]):
         }
 
     def set_state(self, state: State) -> None:
-        """Goes on where the state was taken."""
+        """Continues where the state was taken."""
         indices, states = state["iterators_in_use_indices"], state["iterators_in_use_states"]
         if len(indices) != len(self._places):
             raise ValueError(
@@ -192,7 +192,7 @@ class InterleaveDatasetIterator(DatasetIterator[T]):
                 place.iterator.start_prefetch()
 
     def close(self) -> None:
-        """Ends what runs in the background."""
+        """Ends all work in the background."""
         if not self._closed:
             self._closed = True
             for place in self._places:

@@ -43,7 +43,7 @@ class IterDatasetMeta(abc.ABCMeta):
 
 
 class IterDataset(DatasetNode, Iterable[T], Generic[T], metaclass=IterDatasetMeta):
-    """A dataset whose elements come in order.  To be subclassed by users, too."""
+    """A dataset whose elements come in order.  Users may subclass it."""
 
     @property
     def parents(self) -> Sequence[MapDataset[Element] | IterDataset[Element]]:
@@ -93,13 +93,13 @@ class IterDataset(DatasetNode, Iterable[T], Generic[T], metaclass=IterDatasetMet
         *,
         seed: int | None = None,
     ) -> IterDataset[S]:
-        """Each element transformed with random numbers that its number and the seed determine."""
+        """Each element transformed with random numbers that its position and the seed determine."""
         return make("function_nodes.RandomMapIterDataset", self, transform, seed=seed)  # type: ignore[no-any-return]
 
     def map_with_index(
         self, transform: transforms.MapWithIndex | Callable[[int, T], S]
     ) -> IterDataset[S]:
-        """Each element transformed, knowing its number."""
+        """Each element transformed, together with its position."""
         return make("function_nodes.MapWithIndexIterDataset", self, transform)  # type: ignore[no-any-return]
 
     def prefetch(self, multiprocessing_options: MultiprocessingOptions) -> IterDataset[T]:
@@ -117,8 +117,8 @@ class IterDataset(DatasetNode, Iterable[T], Generic[T], metaclass=IterDatasetMet
     ) -> IterDataset[T]:
         """The same elements, made in worker processes.
 
-        The stream is that of no workers, for every number of them: ``sequential_slice``, which
-        says what part of the data a worker of Grain's reads, is accepted and has no effect.
+        The stream does not depend on the number of workers.  ``sequential_slice``, which in Grain
+        selects the part of the data that a worker reads, is accepted and has no effect.
         """
         options = options or MultiprocessingOptions(num_workers=10)
         return make("process_prefetch.mp_prefetch", self, options, worker_init_fn)  # type: ignore[no-any-return]
@@ -129,7 +129,7 @@ class IterDataset(DatasetNode, Iterable[T], Generic[T], metaclass=IterDatasetMet
 
 
 class IterNode(IterDataset[T]):
-    """Base of our own: it says which iterator it has, and whatever that needs is asked of it."""
+    """Base of the nodes of this package: it names its iterator, which reads its settings."""
 
     _iterator: ClassVar[type[NodeIterator[Element]]]
 
@@ -138,7 +138,7 @@ class IterNode(IterDataset[T]):
 
 
 class WithOptionsIterDataset(IterDataset[T]):
-    """Sets options for all stages of the pipeline; of several the last wins."""
+    """Sets options for all stages of the pipeline; the last of several has priority."""
 
     _MUTATES_ELEMENT_SPEC = False
     _shown = ("options",)

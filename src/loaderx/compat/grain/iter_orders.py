@@ -1,4 +1,4 @@
-"""Nodes that change which elements of an `IterDataset` come when, and the seed of a pipeline."""
+"""Nodes that change the order or number of elements of an `IterDataset`, and the seed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from typing import TypeVar
 
 from loaderx.compat.grain.index_shuffle import Permutations
 from loaderx.compat.grain.iter_dataset import IterDataset, IterNode
-from loaderx.compat.grain.iterator import CountingIterator, DatasetIterator, NodeIterator
+from loaderx.compat.grain.iterator import (
+    CountIterator,
+    DatasetIterator,
+    NodeIterator,
+    NumberingIterator,
+)
 from loaderx.compat.grain.protocols import Element, State
 
 T = TypeVar("T")
@@ -26,7 +31,7 @@ class WithSeedIterDataset(IterDataset[T]):
         return self._parent.__iter__()
 
 
-class _LimitIterator(CountingIterator[T]):
+class _LimitIterator(NumberingIterator[T]):
     _key = "count_elements_read"
 
     def __next__(self) -> Element:
@@ -51,31 +56,23 @@ class LimitIterDataset(IterNode[T]):
         self._count = count
 
 
-class _RepeatIterator(NodeIterator[T]):
+class _RepeatIterator(CountIterator[T]):
+    _key = "epoch"
+
     def __init__(self, ds: RepeatIterDataset[T]) -> None:
         super().__init__(ds)
-        self._epoch = 0
         self._beginning = self._parent.get_state()
 
     def __next__(self) -> Element:
         epochs = self._ds._num_epochs
-        while self._epoch != epochs:
+        while self._count != epochs:
             try:
                 return self._pull()
             except StopIteration:
-                self._epoch += 1
-                if self._epoch != epochs:
+                self._count += 1
+                if self._count != epochs:
                     self._parent.set_state(self._beginning)
         raise StopIteration
-
-    def get_state(self) -> State:
-        """The state of the parent, and the epoch."""
-        return {"parent": self._parent.get_state(), "epoch": self._epoch}
-
-    def set_state(self, state: State) -> None:
-        """Goes on where the state was taken."""
-        self._epoch = state["epoch"]
-        self._parent.set_state(state["parent"])
 
 
 class RepeatIterDataset(IterNode[T]):
@@ -119,10 +116,10 @@ class _WindowShuffleIterator(NodeIterator[T]):
         return element
 
     def _fill(self) -> None:
-        window = self._window = []  # what came before an error is handed out after it
+        window = self._window = []  # elements read before an error are handed out after it
         try:
             for _ in range(self._ds._window_size):
-                window.append(next(self._parent))  # noqa: PERF401 (what came is kept)
+                window.append(next(self._parent))  # noqa: PERF401 (kept if the next one fails)
         except StopIteration:
             self._is_last = True
         seed, count = self._ds._seed + self._number, len(window)
@@ -137,7 +134,7 @@ class _WindowShuffleIterator(NodeIterator[T]):
         }
 
     def set_state(self, state: State) -> None:
-        """Goes on where the state was taken; its window is filled again."""
+        """Continues where the state was taken; its window is filled again."""
         self._before = copy.deepcopy(state["parent_window_start_state"])
         self._parent.set_state(self._before)
         self._number, self._used = state["window_index"], state["pos_in_window"]
@@ -147,7 +144,7 @@ class _WindowShuffleIterator(NodeIterator[T]):
 
 
 class WindowShuffleIterDataset(IterNode[T]):
-    """The elements of each window of consecutive ones in random order."""
+    """The elements of each window of consecutive elements in random order."""
 
     _MUTATES_ELEMENT_SPEC = False
     _iterator = _WindowShuffleIterator

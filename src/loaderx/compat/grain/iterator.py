@@ -1,4 +1,4 @@
-"""`DatasetIterator`: an iterator with a state, the bases of our own, and the file of a state."""
+"""`DatasetIterator`, an iterator with a state; the bases of its subclasses; files of states."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ last_warning = float("-inf")
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class IteratorContext:
-    """What all iterators of a pipeline share; complete when the pipeline has been built."""
+    """Shared by all iterators of a pipeline, and complete when the pipeline has been built."""
 
     dataset_options: DatasetOptions = dataclasses.field(default_factory=DatasetOptions)
 
     def merge(self, other: IteratorContext) -> None:
-        """Takes over options that are not set here."""
+        """Takes over the options that are not set here."""
         self.dataset_options = self.dataset_options.merge(other.dataset_options)
 
 
@@ -46,7 +46,7 @@ class FilterCheck:
         self._passed = self._skipped = 0
 
     def count(self, passed: int, skipped: int) -> None:
-        """So many more elements; raises or warns at the end of a window."""
+        """Adds to the counts; raises or warns at the end of a window."""
         self._passed += passed
         self._skipped += skipped
         seen = self._passed + self._skipped
@@ -74,12 +74,26 @@ def _warn(text: str) -> None:
         _log.warning(text)
 
 
-class DatasetIterator(Iterator[T], abc.ABC, Generic[T]):
-    """An iterator over the elements of an `IterDataset`.  To be subclassed by users, too."""
+class SavedIterator(Iterator[T], abc.ABC, Generic[T]):
+    """An iterator whose state is a dict, or its JSON in bytes, and can be saved with Orbax."""
+
+    _state_is_bytes = False
+
+    async def save(self, directory: Element) -> Awaitable[None]:
+        """Takes the state now, and returns the task that writes it: for Orbax."""
+        return write_state(directory, state_text(self))
+
+    async def load(self, directory: Element) -> Awaitable[None]:
+        """Returns the task that reads the state and sets it: for Orbax."""
+        return read_state(directory, functools.partial(set_state_text, self))
+
+
+class DatasetIterator(SavedIterator[T]):
+    """An iterator over the elements of an `IterDataset`.  Users may subclass it."""
 
     _MUTATES_ELEMENT_SPEC = True
-    _ONE_FOR_ONE = False  # does each element come of one element below?
-    # For subclasses of users' own that do not call `super().__init__`.
+    _ONE_FOR_ONE = False  # whether each element is made from one element below
+    # Defaults for users' subclasses that do not call `super().__init__`.
     _parents: Sequence[DatasetIterator[Element]] = ()
     _closed = False
     _is_unwanted = False
@@ -89,17 +103,18 @@ class DatasetIterator(Iterator[T], abc.ABC, Generic[T]):
         self, parents: DatasetIterator[Element] | Sequence[DatasetIterator[Element]] = ()
     ) -> None:
         super().__init__()
-        # An iterator that is not one of ours: the `__iter__` of a user's dataset is a generator.
+        # Any iterator: the `__iter__` of a user's dataset may be a generator.
         is_one = isinstance(parents, Iterator)
         self._parents = (parents,) if is_one else tuple(parents)  # type: ignore[assignment]
         contexts = [found for p in self._parents if (found := getattr(p, "_ctx", None)) is not None]
         self._ctx: IteratorContext = contexts[0] if contexts else IteratorContext()
         for context in contexts[1:]:
             self._ctx.merge(context)
-        self._share_context(self._parents[1:])
+        for parent in self._native_parents[1:]:
+            parent._share_context(self._ctx)
 
     def __init_subclass__(cls) -> None:
-        """States of workers can be set in a pipeline without, whatever it ends with."""
+        """Lets `set_state` of every subclass accept states of a pipeline with workers."""
         super().__init_subclass__()
         if "set_state" in vars(cls):
             own = cls.set_state
@@ -110,15 +125,23 @@ class DatasetIterator(Iterator[T], abc.ABC, Generic[T]):
 
             cls.set_state = set_state  # type: ignore[method-assign]
 
+    @functools.cached_property
+    def _filter_check(self) -> FilterCheck:
+        return FilterCheck(str(self), self._ctx)  # late: options may be set above
+
     def _is_one_for_one(self) -> bool:
         return self._ONE_FOR_ONE and all(parent._is_one_for_one() for parent in self._parents)
 
-    def _share_context(self, parents: Sequence[DatasetIterator[Element]]) -> None:
+    @property
+    def _native_parents(self) -> list[DatasetIterator[Element]]:
+        """The parents without iterators of other types, which have none of the methods below."""
+        return [parent for parent in self._parents if isinstance(parent, DatasetIterator)]
+
+    def _share_context(self, context: IteratorContext) -> None:
         """One object for the whole pipeline, so that options set above reach the stages below."""
-        for parent in parents:
-            if isinstance(parent, DatasetIterator):
-                parent._ctx = self._ctx
-                self._share_context(parent._parents)
+        self._ctx = context
+        for parent in self._native_parents:
+            parent._share_context(context)
 
     @property
     def _parent(self) -> DatasetIterator[Element]:
@@ -138,37 +161,26 @@ class DatasetIterator(Iterator[T], abc.ABC, Generic[T]):
 
     @abc.abstractmethod
     def set_state(self, state: State) -> None:
-        """Goes on where the state was taken."""
+        """Continues where the state was taken."""
 
     def start_prefetch(self) -> None:
         """Begins to read ahead now, before the first ``next``."""
-        for parent in self._parents:
-            if isinstance(parent, DatasetIterator):
-                parent.start_prefetch()
+        for parent in self._native_parents:
+            parent.start_prefetch()
 
     def close(self) -> None:
-        """Ends what runs in the background; after that ``next`` is an error."""
+        """Ends all work in the background; after that ``next`` is an error."""
         if self._closed:
             return
         self._closed = True
-        for parent in self._parents:
-            if isinstance(parent, DatasetIterator):
-                parent.close()
-
-    async def save(self, directory: Element) -> Awaitable[None]:
-        """Takes the state now, and returns the task that writes it: for Orbax."""
-        return write_state(directory, json.dumps(self.get_state(), indent=4))
-
-    async def load(self, directory: Element) -> Awaitable[None]:
-        """Returns the task that reads the state and sets it: for Orbax."""
-        return read_state(directory, lambda text: self.set_state(json.loads(text)))
+        for parent in self._native_parents:
+            parent.close()
 
     def _give_up(self) -> None:
-        """Lets a ``next`` that is under way in another thread end, if it finds nothing."""
+        """Lets a ``next`` in another thread end, which may never find an element."""
         self._is_unwanted = True
-        for parent in self._parents:
-            if isinstance(parent, DatasetIterator):
-                parent._give_up()
+        for parent in self._native_parents:
+            parent._give_up()
 
     def _assert_not_closed(self) -> None:
         if self._closed or self._is_unwanted:
@@ -193,7 +205,7 @@ class DatasetIterator(Iterator[T], abc.ABC, Generic[T]):
 
 
 class OverIterator(DatasetIterator[T]):
-    """Over other iterators; its position is that of the only one."""
+    """An iterator over others; over a single one, it has the position of that iterator."""
 
     def __init__(
         self, parents: DatasetIterator[Element] | Sequence[DatasetIterator[Element]]
@@ -210,12 +222,12 @@ class OverIterator(DatasetIterator[T]):
         return self._parent.get_state()
 
     def set_state(self, state: State) -> None:
-        """Goes on where the state was taken."""
+        """Continues where the state was taken."""
         self._parent.set_state(state)
 
 
 class NodeIterator(OverIterator[T]):
-    """Over the iterators of a node's parents."""
+    """An iterator over the iterators of a node's parents."""
 
     def __init__(self, ds: Element) -> None:
         super().__init__([parent.__iter__() for parent in ds.parents])
@@ -223,7 +235,7 @@ class NodeIterator(OverIterator[T]):
 
 
 class IndexedIterator(DatasetIterator[T]):
-    """Its position is the index of the next element, of so many."""
+    """An iterator whose position is the index of the next of ``_length`` elements."""
 
     _length: int
     _next_index: int
@@ -233,7 +245,7 @@ class IndexedIterator(DatasetIterator[T]):
         return {"next_index": self._next_index}
 
     def set_state(self, state: State) -> None:
-        """Goes on where the state was taken."""
+        """Continues where the state was taken."""
         self._set_next_index(state["next_index"])
 
     def _get_next_index(self) -> int:
@@ -248,23 +260,27 @@ class IndexedIterator(DatasetIterator[T]):
 
     @abc.abstractmethod
     def _go_to(self, index: int) -> None:
-        """Drops what was read ahead, and goes on with this element."""
+        """Drops the elements read ahead, and continues with this one."""
 
 
-class CountingIterator(NodeIterator[T]):
-    """An iterator that numbers its elements; ``_key`` is the number's name in a state."""
+class CountIterator(NodeIterator[T]):
+    """An iterator with a count; ``_key`` is the name of the count in a state."""
 
     _key: str
     _count = 0
 
     def get_state(self) -> State:
-        """The state of the parent, and the number of the next element."""
+        """The state of the parent, and the count."""
         return {"parent": self._parent.get_state(), self._key: self._count}
 
     def set_state(self, state: State) -> None:
-        """Goes on where the state was taken."""
+        """Continues where the state was taken."""
         self._parent.set_state(state["parent"])
         self._count = state[self._key]
+
+
+class NumberingIterator(CountIterator[T]):
+    """An iterator whose count is the number of the next element."""
 
     def _get_next_index(self) -> int:
         return self._count
@@ -275,12 +291,12 @@ class CountingIterator(NodeIterator[T]):
 
 
 def worker_positions(position: int, count: int) -> list[int]:
-    """How many elements each of several workers has made, which take turns."""
+    """The number of elements that each of ``count`` workers has made, if they take turns."""
     return [(position - worker + count - 1) // count for worker in range(count)]
 
 
 def of_workers(iterator: DatasetIterator[Element], state: State, *, one_for_one: bool) -> State:
-    """The state of a pipeline, in what Grain has for workers; any other state as it is."""
+    """The state of a pipeline, taken out of Grain's state of workers; other states unchanged."""
     inner = state.get("iterators_in_use_states") if isinstance(state, dict) else None
     if not inner:
         return state
@@ -310,14 +326,26 @@ def get_next_index(ds_iter: DatasetIterator[Element]) -> int:
     return ds_iter._get_next_index()
 
 
+def state_text(iterator: Element) -> str:
+    """The state of an iterator, for a file."""
+    state = iterator.get_state()
+    return state.decode() if isinstance(state, bytes) else json.dumps(state, indent=4)
+
+
+def set_state_text(iterator: Element, text: str) -> None:
+    """Sets a state from a file."""
+    in_bytes = getattr(iterator, "_state_is_bytes", False)
+    iterator.set_state(text.encode() if in_bytes else json.loads(text))
+
+
 def state_file(directory: Element) -> Element:
-    """The file of this process, in a directory: a `pathlib.Path`, or alike for remote storage."""
+    """The file of this process in a directory: a `pathlib.Path`, or a similar remote path."""
     index, count = process_index_and_count()
     return directory / f"process_{index}-of-{count}.json"
 
 
 def read_text(directory: Element) -> str:
-    """What this process wrote."""
+    """The text that this process wrote."""
     file = state_file(directory)
     if not file.exists():
         raise StateError(
@@ -328,7 +356,7 @@ def read_text(directory: Element) -> str:
 
 async def write_state(directory: Element, text: str) -> None:
     """Writes a state in a thread, when the directory has been created."""
-    import asyncio  # late: only a program that awaits this needs it
+    import asyncio  # late: only programs that await this need it
 
     created = getattr(directory, "await_creation", None)
     place = directory if created is None else await created()

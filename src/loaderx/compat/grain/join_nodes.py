@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import sys
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,7 @@ from loaderx.compat.grain.graph import DatasetNode
 from loaderx.compat.grain.indices import Indices, Int64s, as_array, as_indices, as_ints, some
 from loaderx.compat.grain.iter_dataset import IterDataset, IterNode
 from loaderx.compat.grain.iterator import NodeIterator
-from loaderx.compat.grain.map_dataset import MapDataset
+from loaderx.compat.grain.map_dataset import MapDataset, MapNode
 from loaderx.compat.grain.protocols import (
     AssertedError,
     DatasetSelectionMap,
@@ -33,7 +32,7 @@ _SCALE = 100
 
 
 def whole_proportions(weights: Sequence[float] | None, count: int) -> tuple[int, ...]:
-    """Weights as integers, the least of them 100."""
+    """Weights as integers; the smallest becomes 100."""
     if not count:
         raise ArgumentError("mix needs at least one dataset.")
     if weights is None:
@@ -47,7 +46,7 @@ def whole_proportions(weights: Sequence[float] | None, count: int) -> tuple[int,
 
 
 def choose(index: int, proportions: tuple[int, ...]) -> tuple[int, int]:
-    """The dataset of an element, and its index there: the datasets split off one by one."""
+    """The dataset of an element, and its index there; each step splits one dataset off."""
     left = sum(proportions)
     low, high = index, index + 1
     for number, part in enumerate(proportions):
@@ -95,7 +94,7 @@ class SelectionWithProportionsMap(DatasetSelectionMap):
     ) -> None:
         self._proportions = whole_proportions(proportions, len(parents))
         total = sum(self._proportions)
-        # With the rounding of floats, as in Grain.
+        # Rounded as floats, as in Grain.
         lengths = [
             len(parent) / (part / total)
             for parent, part in zip(parents, self._proportions, strict=True)
@@ -148,7 +147,7 @@ class ConcatenationMap(DatasetSelectionMap):
         return numbers, positions - starts[numbers] + epochs * lengths[numbers]
 
 
-class MixedMapDataset(MapDataset[T]):
+class MixedMapDataset(MapNode[T]):
     """Elements of several datasets, as a map selects them."""
 
     _MUTATES_ELEMENT_SPEC = False
@@ -167,12 +166,7 @@ class MixedMapDataset(MapDataset[T]):
         self._selection_map = selection_map
         self._length = len(selection_map)
 
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, index: builtins.slice | int) -> Element:
-        if isinstance(index, slice):
-            return self.slice(index)
+    def _item(self, index: int) -> Element:
         number, inside = self._selection_map[index]
         try:
             return self._parents[number][inside]  # type: ignore[index]
@@ -182,7 +176,7 @@ class MixedMapDataset(MapDataset[T]):
 
     @property
     def has_own_map(self) -> bool:
-        """Is the map one of those above, and not the user's?"""
+        """Whether the map is one of those above, and not a user's."""
         return isinstance(self._selection_map, (SelectionWithProportionsMap, ConcatenationMap))
 
     def _getitems(self, indices: Sequence[int] | Indices) -> Sequence[T | None]:
@@ -215,7 +209,7 @@ class ConcatenateMapDataset(MixedMapDataset[T]):
 
 
 def _values(several: Several[T]) -> list[T]:
-    """The values; those of a mapping by key in order, as in Grain."""
+    """The values; those of a mapping in the order of its keys, as in Grain."""
     if isinstance(several, Mapping):
         return [several[key] for key in sorted(several)]
     return list(several)
@@ -247,7 +241,7 @@ class _MixIterator(NodeIterator[T]):
         return {"parents": by_name, "index": self._index, "stop": self._stop}
 
     def set_state(self, state: State) -> None:
-        """Goes on where the state was taken; a parent that it does not name starts over."""
+        """Continues where the state was taken; a parent that is not in the state starts over."""
         states = state["parents"]
         if self._keys is not None:
             states = [states.get(key) for key in self._keys]
@@ -284,7 +278,7 @@ class MixedIterDataset(IterNode[T]):
 
 
 class ZipNode(DatasetNode):
-    """What both kinds have: at least one parent, and the specs of all."""
+    """Common base of both kinds: at least one parent, and the specs of all parents."""
 
     def __init__(self, parents: Sequence[DatasetNode]) -> None:
         super().__init__(parents)
@@ -296,7 +290,7 @@ class ZipNode(DatasetNode):
         return tuple(parent._element_spec for parent in self._parents)
 
 
-class ZipMapDataset(ZipNode, MapDataset[T]):
+class ZipMapDataset(ZipNode, MapNode[T]):
     """Tuples of the elements of several datasets of one length."""
 
     _shown = ("parents",)
@@ -308,12 +302,7 @@ class ZipMapDataset(ZipNode, MapDataset[T]):
             raise ValueError(f"zip needs datasets of one length, got {lengths}.")
         self._length = lengths[0]
 
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, index: builtins.slice | int) -> Element:
-        if isinstance(index, slice):
-            return self.slice(index)
+    def _item(self, index: int) -> Element:
         return tuple([parent[index] for parent in self.parents])
 
     def _getitems(self, indices: Sequence[int] | Indices) -> Sequence[Element]:
@@ -341,7 +330,7 @@ class _ZipIterator(NodeIterator[T]):
         return tuple(found)
 
     def _check_ends(self, number: int) -> None:
-        """One parent has ended: all must."""
+        """One parent has ended: raises if another has not."""
         before = "argument 1" if number == 1 else f"arguments 1-{number}"
         if number:
             raise ValueError(f"ZipIterDataset argument {number + 1} is shorter than {before}")
@@ -358,7 +347,7 @@ class _ZipIterator(NodeIterator[T]):
         return {"parents": [parent.get_state() for parent in self._parents]}
 
     def set_state(self, state: State) -> None:
-        """Goes on where the state was taken."""
+        """Continues where the state was taken."""
         for parent, one in zip(self._parents, state["parents"], strict=True):
             parent.set_state(one)
 

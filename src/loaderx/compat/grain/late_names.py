@@ -1,4 +1,4 @@
-"""Names that are imported when they are first asked for, and those that do not exist."""
+"""Names that are imported at first use, and the error for names that do not exist."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ GRAIN_VERSION = "0.2.18"
 """The version of Grain whose names, streams and states these are."""
 
 LEFT_OUT = ("CacheIterDataset", "RebatchIterDataset", "RngPool")
-"""Names of Grain's that no program read so far uses."""
+"""Names of Grain that are not here: no known program uses them."""
 
 
 def late_name(module: str, homes: Mapping[str, str], name: str) -> object:
-    """What ``homes`` places in another module of the package; an AttributeError for the rest.
+    """The object that ``homes`` locates in another module; an AttributeError for other names.
 
-    A home is a module, or ``module:name`` where the name there is another one.
+    A home is a module, or ``module:name`` if the object has another name there.
     """
     if name not in homes:
         raise AttributeError(

@@ -1,22 +1,22 @@
 """The records of a `DataLoader`: a source in the order of a sampler, and operations on records.
 
-Grain calls the operations of a loader in the caller's thread, record by record: they may keep
-something between two records.  Here as well.  Only reading the source goes ahead, in blocks.
+As in Grain, the operations of a loader are called in the caller's thread, record by record, so they
+may keep values from one record to the next.  Only the source is read ahead, in blocks.
 """
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 
 from loaderx import ArgumentTypeError
 from loaderx.compat.grain import transforms
+from loaderx.compat.grain.batch_nodes import BatchMapDataset
 from loaderx.compat.grain.indices import Indices, Int64s, as_indices, as_ints
 from loaderx.compat.grain.iter_dataset import IterDataset, IterNode
 from loaderx.compat.grain.iterator import DatasetIterator, IndexedIterator, NodeIterator
-from loaderx.compat.grain.map_dataset import MapDataset
+from loaderx.compat.grain.map_dataset import MapDataset, MapNode
 from loaderx.compat.grain.operations import Operation
 from loaderx.compat.grain.options import ReadOptions
 from loaderx.compat.grain.protocols import (
@@ -36,7 +36,7 @@ Records = IterDataset[Record[Element]]
 AnyOperation = transforms.Transformation | Operation
 
 
-class Sampled(MapDataset[Element]):
+class Sampled(MapNode[Element]):
     """The records of a source in the order of a sampler; their data alone if ``bare``."""
 
     def __init__(
@@ -51,21 +51,15 @@ class Sampled(MapDataset[Element]):
         self._source, self._sampler, self._bare = source, sampler, bare
         self._shard_options = shard_options
         self._length = sampler_size(sampler) // shard_options.shard_count
-        # One of our samplers, and not a subclass that answers otherwise, samples in bulk.
+        # A sampler of this package samples in bulk, unless a subclass overrides its answers.
         getitem = getattr(type(sampler), "__getitem__", None)
         self._in_bulk = getitem in (IndexSampler.__getitem__, SequentialSampler.__getitem__)
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, index: int | builtins.slice) -> Element:
-        return self.slice(index) if isinstance(index, slice) else self._getitems([index])[0]
 
     def _getitems(self, indices: Sequence[int] | Indices) -> list[Element]:
         return self._read(indices, self._parent._getitems)
 
     def outcomes(self, indices: range) -> list[Element]:
-        """The same, with a `Failure` for what cannot be read."""
+        """The same, with a `Failure` in place of each record that cannot be read."""
         return self._read(indices, self._data)
 
     def _read(
@@ -87,7 +81,7 @@ class Sampled(MapDataset[Element]):
         return found * count + first
 
     def _keys(self, positions: Indices) -> Int64s:
-        """Of a sampler that samples in bulk."""
+        """The records at some positions of a sampler that samples in bulk."""
         return self._sampler.record_keys(positions)  # type: ignore[attr-defined, no-any-return]
 
     def _metadata(self, indices: Indices) -> list[RecordMetadata]:
@@ -101,7 +95,7 @@ class Sampled(MapDataset[Element]):
     def _data(self, keys: Sequence[int] | Int64s) -> list[Element]:
         source = self._source
         if any(hasattr(source, name) for name in ("_getitems", "__getitems__")):
-            with contextlib.suppress(Exception):  # which record it is, is found one by one
+            with contextlib.suppress(Exception):  # the loop below finds the record that fails
                 return list(self._parent._getitems(keys))
         found, length = list[Element](), len(source)
         for key in as_ints(keys):
@@ -120,7 +114,7 @@ class Sampled(MapDataset[Element]):
 
 
 class Failure:
-    """In the place of a record that cannot be read: the error, to be raised in its turn."""
+    """Takes the place of a record that cannot be read; its error is raised in its turn."""
 
     __slots__ = ("error",)
 
@@ -133,7 +127,7 @@ def _record(metadata: RecordMetadata, data: Element) -> Element:
 
 
 def sampler_size(sampler: Sampler) -> int:
-    """The number of positions; a sampler without a length is asked where its positions end."""
+    """The number of positions; without a length it is found by bisection."""
     if hasattr(sampler, "__len__"):
         return len(sampler)  # type: ignore[arg-type]
     low, high = 0, sys.maxsize
@@ -149,13 +143,13 @@ def sampler_size(sampler: Sampler) -> int:
 
 
 def options_for_blocks(options: ReadOptions, size: int) -> ReadOptions:
-    """Options for blocks of records: a buffer of 500 records is one of a few blocks."""
+    """Options for blocks: the buffer size in records becomes a number of blocks."""
     buffered = -(-options.prefetch_buffer_size // size)
     return ReadOptions(min(options.num_threads, buffered), buffered)
 
 
 def block_size(options: ReadOptions, size: int) -> int:
-    """How many of ``size`` records to read at once, for every thread to have a block to read."""
+    """The number of records, up to ``size``, to read at once so that every thread has a block."""
     if not options.num_threads or not options.prefetch_buffer_size:
         return size
     return max(1, min(size, options.prefetch_buffer_size // options.num_threads))
@@ -185,6 +179,9 @@ class _InOrderIterator(IndexedIterator[Element]):
         if not self._block:
             self._block = next(self._reader)[::-1]
         record = self._block.pop()
+        if type(record) is Failure and isinstance(record.error, StopIteration):
+            self._block.append(record)  # the source has ended, and the position stays there
+            raise StopIteration
         self._next_index += 1
         if type(record) is Failure:
             raise record.error
@@ -211,6 +208,30 @@ class RecordsInOrder(IterDataset[Element]):
 
     def __iter__(self) -> DatasetIterator[Element]:
         return _InOrderIterator(self)
+
+
+class BatchToTheEnd(BatchMapDataset[Element]):
+    """Batches by index; a source that raises StopIteration makes the last one shorter."""
+
+    def _item(self, index: int) -> Element:
+        try:
+            return super()._item(index)
+        except StopIteration:
+            if self._drop_remainder:
+                raise
+        values: list[Element] = []
+        with contextlib.suppress(StopIteration):
+            for row in self._rows(index):
+                values.append(self._parent[row])  # noqa: PERF401 (kept if the next one fails)
+        if not values:
+            raise StopIteration
+        return self._stacked(values)
+
+    def _getitems(self, indices: Sequence[int] | Indices) -> Sequence[Element]:
+        try:
+            return super()._getitems(indices)
+        except StopIteration:
+            return [self[index] for index in as_ints(indices)]
 
 
 def apply_to_records(ds: Records, operations: Sequence[AnyOperation]) -> Records:
@@ -286,7 +307,7 @@ class _OperationIterator(NodeIterator[Record[Element]]):
 
 
 class _OperationIterDataset(IterNode[Record[Element]]):
-    """An operation of an old program.  Its state is that of what it reads from."""
+    """An operation of an old program.  Its state is that of its parent."""
 
     _iterator = _OperationIterator
 

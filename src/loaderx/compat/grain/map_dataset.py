@@ -3,8 +3,8 @@
 The index has no end: ``ds[i]`` beyond the length is an element of the next epoch.  An element that
 a filter has left out is None.
 
-A node that reads many elements at once overrides `_getitems`; one that can give a batch of them
-stacked, in one gather of arrays, overrides `_gather`.  Both have slow twins here.
+A node that reads many elements at once overrides `_getitems`.  A node that can give them as a
+stacked batch, in one gather of arrays, overrides `_gather`.  The defaults are here.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class MapDatasetMeta(abc.ABCMeta):
     def mix(
         cls, datasets: Sequence[MapDataset[T]], weights: Sequence[float] | None = None
     ) -> MapDataset[T]:
-        """Elements of several datasets in proportion; as long as the first to end allows."""
+        """Elements of several datasets in proportion, until the first of them would end."""
         return make("join_nodes.MixedMapDataset", datasets, weights)  # type: ignore[no-any-return]
 
     def select_from_datasets(
@@ -65,7 +65,7 @@ class MapDatasetMeta(abc.ABCMeta):
 
 
 class MapDataset(DatasetNode, Generic[T], metaclass=MapDatasetMeta):
-    """A dataset whose elements are read by index.  To be subclassed by users, too."""
+    """A dataset whose elements are read by index.  Users may subclass it."""
 
     @property
     def parents(self) -> Sequence[MapDataset[Element]]:
@@ -96,12 +96,12 @@ class MapDataset(DatasetNode, Generic[T], metaclass=MapDatasetMeta):
         return [self[i] for i in as_ints(indices)]
 
     def _gather(self, indices: Indices, lend: Lend) -> Element:
-        """The elements at several indices, stacked; None if they cannot be had in one gather."""
+        """The elements at several indices, stacked; None if one gather cannot give them."""
         return None
 
     @property
     def _gathers(self) -> bool:
-        """May `_gather` give a batch?"""
+        """Whether `_gather` may give a batch."""
         return False
 
     def apply(self, transformations: transforms.OneOrMore) -> MapDataset[Element]:
@@ -135,7 +135,7 @@ class MapDataset(DatasetNode, Generic[T], metaclass=MapDatasetMeta):
     def map_with_index(
         self, transform: transforms.MapWithIndex | Callable[[int, T], S]
     ) -> MapDataset[S]:
-        """Each element transformed, knowing its index."""
+        """Each element transformed, together with its index."""
         return make("function_nodes.MapWithIndexMapDataset", self, transform)  # type: ignore[no-any-return]
 
     def random_map(
@@ -162,7 +162,7 @@ class MapDataset(DatasetNode, Generic[T], metaclass=MapDatasetMeta):
     def repeat(
         self, num_epochs: int | None = None, *, reseed_each_epoch: bool = True
     ) -> MapDataset[T]:
-        """So many epochs, or an endless number; each with random numbers of its own if reseeded."""
+        """``num_epochs`` epochs, or endlessly many; each has its own random numbers if reseeded."""
         return make(  # type: ignore[no-any-return]
             "index_nodes.RepeatMapDataset", self, num_epochs, reseed_each_epoch=reseed_each_epoch
         )
@@ -178,3 +178,18 @@ class MapDataset(DatasetNode, Generic[T], metaclass=MapDatasetMeta):
 
     def __iter__(self) -> DatasetIterator[T]:
         return self.to_iter_dataset().__iter__()
+
+
+class MapNode(MapDataset[T]):
+    """Base of nodes with a fixed length, which override `_item` or `_getitems`."""
+
+    _length: int
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: builtins.slice | int) -> Element:
+        return self.slice(index) if isinstance(index, slice) else self._item(index)
+
+    def _item(self, index: int) -> Element:
+        return self._getitems([index])[0]

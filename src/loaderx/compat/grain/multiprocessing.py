@@ -17,12 +17,12 @@ def __dir__() -> list[str]:
 
 
 class SharedMemoryArray(np.ndarray[tuple[int, ...], np.dtype[np.generic]]):
-    """A plain array: batches come from workers in shared memory without being asked to."""
+    """A plain array: batches from workers are always in shared memory."""
 
 
 @dataclasses.dataclass(slots=True, frozen=True)
 class SharedMemoryArrayMetadata:
-    """Says where an array lies; nothing here makes one."""
+    """The location of a shared array; nothing here makes one."""
 
     name: str
     shape: tuple[int, ...]

@@ -1,7 +1,7 @@
 """Operations of old programs: callables that make an iterator of records from another.
 
-`DataLoader` still takes them, and operations of users' own that look alike.  New programs derive
-from `MapTransform` and its like.
+`DataLoader` still takes them, and users' operations of the same form.  New programs derive from
+`MapTransform` and the other transformations.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Operation(Protocol):
 class _OnEachRecord(abc.ABC):
     """Calls a function with the data of each record."""
 
-    _noun: ClassVar[str]  # of the function, in messages
+    _noun: ClassVar[str]  # the name of the function in messages
 
     def __call__(self, input_iterator: Records) -> Records:
         for record in input_iterator:
@@ -50,7 +50,7 @@ class _OnEachRecord(abc.ABC):
 
     @abc.abstractmethod
     def _made(self, record: Record[Element]) -> tuple[bool, Element]:
-        """Whether there is a record, and its data."""
+        """Whether the record is kept, and its data."""
 
 
 @dataclass
@@ -136,8 +136,8 @@ class OperationError(RecordError, ValueError):
 class PackAndBatchOperation:
     """Packs records into ``batch_size`` rows.
 
-    The data of what comes out is a tuple of three trees like `length_struct`: the packed values,
-    the number of the record in its row (from 1), and the position in the record.
+    The data of a result is a tuple of three trees like `length_struct`: the packed values, the
+    number of the record in its row (from 1), and the position in the record.
 
     Args:
         length_struct: the length of a row, for each feature.

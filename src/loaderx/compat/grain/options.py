@@ -1,4 +1,4 @@
-"""How to read and where to work: hints, which never change the data; and a dummy configuration."""
+"""Options for reading and for workers, which never change the data; a configuration."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ T = TypeVar("T")
 class ReadOptions:
     """How elements of a `MapDataset` are read.
 
-    ``num_threads=0`` or ``prefetch_buffer_size=0`` means in the caller's thread, 1 means one thread
-    that reads in order, more means whatever is measured to be fastest, with so many threads at
-    most.
+    ``num_threads=0`` or ``prefetch_buffer_size=0`` means in the caller's thread, ``num_threads=1``
+    one thread that reads in order.  With more, the number of threads that is measured to be
+    fastest, up to ``num_threads``.
     """
 
     num_threads: int = 16
@@ -41,7 +41,7 @@ class ReadOptions:
 
 @dataclasses.dataclass(slots=True)
 class MultiprocessingOptions:
-    """Worker processes; 0 for none.  The stream is the same for every number of them."""
+    """Worker processes; 0 for none.  The stream does not depend on their number."""
 
     num_workers: int = 0
     per_worker_buffer_size: int = 1
@@ -50,7 +50,7 @@ class MultiprocessingOptions:
 
 @enum.unique
 class ExecutionTrackingMode(enum.Enum):
-    """What is measured while a pipeline runs; here nothing is, whatever is asked for."""
+    """The measurements while a pipeline runs: accepted, and none are made."""
 
     DISABLED = enum.auto()
     STAGE_TIMING = enum.auto()
@@ -65,7 +65,7 @@ class _Default(Generic[T]):
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class DatasetOptions:
-    """Options for all stages of a pipeline; those that were set win over defaults in `merge`."""
+    """Options for all stages of a pipeline; in `merge`, set values override defaults."""
 
     filter_warn_threshold_ratio: float | _Default[float] | None = _Default(0.9)
     filter_raise_threshold_ratio: float | _Default[None] | None = _Default(None)
@@ -92,7 +92,7 @@ class DatasetOptions:
         return DatasetOptions(**chosen)
 
     def filter_limits(self) -> tuple[float, float]:
-        """The shares of elements left out from which on to warn, and to raise."""
+        """The shares of filtered elements at which to warn, and to raise."""
         warn, fail = self.filter_warn_threshold_ratio, self.filter_raise_threshold_ratio
         return (
             float("inf") if not isinstance(warn, (int, float)) or not warn else float(warn),
@@ -117,7 +117,7 @@ _DEFAULTS: dict[str, object] = {
 
 
 class Config:
-    """Keeps what it is told: ``config.update("py_debug_mode", True)``, ``config.py_debug_mode``."""
+    """Stores values: ``config.update("py_debug_mode", True)``, ``config.py_debug_mode``."""
 
     def __getattr__(self, name: str) -> object:
         return self.get_or_default(name)

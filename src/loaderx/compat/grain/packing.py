@@ -1,8 +1,8 @@
 """`FirstFitPackIterDataset` and `BestFitPackIterDataset`: several records in one row.
 
-Bins are filled until a record finds no room.  Then all of them are handed out, one at a time
-and in shuffled order, and that record begins the next bins.  A state is the parent's state
-before the first record in the bins, and how many were handed out: restoring fills them again.
+Bins are filled until no bin has room for the next record.  Then all bins are handed out one at a
+time, in shuffled order, and that record begins the next bins.  A state is the parent's state before
+the first record in the bins and the number of bins handed out; restoring it fills the bins again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ from numpy.typing import NDArray
 from loaderx import ArgumentError, ChainError, StackError, StateError
 from loaderx.compat.grain.iter_dataset import IterDataset, IterNode
 from loaderx.compat.grain.iterator import NodeIterator
-from loaderx.compat.grain.packing_bins import Bins, Lengths, PackedBatch, best_fit, first_fit
+from loaderx.compat.grain.packing_bins import (
+    Bins,
+    Lengths,
+    PackedBatch,
+    best_fit,
+    first_fit,
+    length_of,
+)
 from loaderx.compat.grain.protocols import Element, State
 from loaderx.compat.grain.trees import map_structure
 
@@ -52,7 +59,7 @@ class PackingDatasetIterator(NodeIterator[Rows]):
 
     @property
     def gathers(self) -> bool:
-        """Can `take_rows` give a batch?"""
+        """Whether `take_rows` can give a batch."""
         return self._plan.names is not None and not self._plan.lists
 
     def take_rows(self, count: int, drop_remainder: bool) -> Rows:
@@ -85,7 +92,7 @@ class PackingDatasetIterator(NodeIterator[Rows]):
             self._next_row = 0
 
     def _fill(self) -> None:
-        """Reads records until one finds no room, or the parent ends."""
+        """Reads records until one does not fit, or the parent ends."""
         while True:
             before = self._parent.get_state()
             try:
@@ -125,7 +132,7 @@ class PackingDatasetIterator(NodeIterator[Rows]):
         plan = self._plan
         if not plan.shuffles_bins:
             return list(range(count))
-        # The number of rows before these ones: bins filled again after a restore have the same.
+        # The number of rows before these bins, which is the same after a restore.
         rng = np.random.default_rng(plan.bins_seed + self._counter - self._next_row)
         order: list[int] = rng.permuted(range(count)).tolist()
         if plan.group_by is None:
@@ -195,22 +202,22 @@ def _row(rows: Rows, number: int) -> Rows:
 
 
 def _mean_group(row: NDArray[np.generic]) -> float:
-    """The mean of the different groups in a row; 0 is padding and counts for nothing."""
+    """The mean of the different groups in a row, without 0, which is padding."""
     groups = np.unique(row)
     count = np.count_nonzero(groups)
     return float(np.sum(groups) / count) if count else 0.0
 
 
 class PackIterDataset(IterNode[Rows]):
-    """Packs records into bins; the subclasses say which bin a record goes to.
+    """Packs records into bins; the subclasses choose the bin of a record.
 
     Args:
         parent: the dataset whose records are packed.
-        length_struct: the length of a bin for each feature; others are dropped.
+        length_struct: the length of a bin for each feature; other features are dropped.
         num_packing_bins: the number of bins that are filled at a time.
         seed: of the order in which bins are handed out.
         shuffle_bins: whether bins are handed out in random order.
-        shuffle_bins_group_by_feature: rows are ordered by this feature first.
+        shuffle_bins_group_by_feature: the feature by which rows are ordered first.
         meta_features: features without segments and positions.  Those that `length_struct` does
             not name come as a list with one entry for each record in the bin.
         pack_alignment_struct: records begin at multiples of these numbers.
@@ -250,7 +257,7 @@ class PackIterDataset(IterNode[Rows]):
         self.group_by = shuffle_bins_group_by_feature
         self.paths = paths = tuple(_paths(length_struct))
         is_flat = max(map(len, paths)) == 1
-        self.names = tuple(path[0] for path in paths) if is_flat else None  # instead of paths
+        self.names = tuple(path[0] for path in paths) if is_flat else None  # used if not None
         self.lengths = tuple(int(n) for n in _matching(paths, length_struct, 0))
         self.paddings = _matching(paths, padding_struct, None)
         self.alignments = tuple(int(n) for n in _matching(paths, pack_alignment_struct, 1))
@@ -273,7 +280,7 @@ class PackIterDataset(IterNode[Rows]):
 
     def measured(self, values: Sequence[Element]) -> Lengths:
         """The number of cells that each value takes."""
-        lengths = tuple(map(_cells, values))
+        lengths = tuple(map(length_of, values))
         for length, most in zip(lengths, self.lengths, strict=True):
             if length > most:
                 raise StackError(self._too_long(lengths))
@@ -301,12 +308,6 @@ class PackIterDataset(IterNode[Rows]):
             alignments=self.alignments,
             most=self.most,
         )
-
-
-def _cells(value: Element) -> int:
-    if type(value) is np.ndarray:
-        return value.shape[0] if value.ndim else 1
-    return 1 if np.ndim(value) == 0 else len(value)
 
 
 def _paths(tree: Features, above: Path = ()) -> Iterator[Path]:

@@ -1,15 +1,15 @@
-"""Where a record goes among the bins of a packed batch, and what the bins hold.
+"""The choice of a bin for each record of a packed batch, and the contents of the bins.
 
-First fit and best fit are asked once for every record, so neither looks at all bins:
+First fit and best fit run once for every record, so neither looks at all bins:
 
 - *First fit*: the first bin with room for ``n`` is the first whose *running maximum* of room
   reaches ``n``.  Running maxima are sorted, so one bisection finds it.
 - *Best fit*: the fullest bin with room for ``n`` is the first of the bins sorted by room.
 
-With several features a bin must have room in each of them.  Then those searches only say where to
-begin, or arrays over all bins are compared at once.
+With several features a bin must have room in each of them.  Then first fit begins a search where
+those bisections end, and best fit compares arrays over all bins at once.
 
-Values are copied into the bins at once (a record may be changed by its owner afterwards).  Segment
+Values are copied into the bins immediately, since the user may change a record afterwards.  Segment
 numbers and positions depend on lengths alone, and are written for all bins together at the end.
 """
 
@@ -27,6 +27,8 @@ from loaderx.compat.grain.protocols import Element
 from loaderx.compat.grain.stacking import Array
 
 Lengths = tuple[int, ...]
+Span = tuple[int, int, int]  # first cell, number of cells, segment
+Segments = tuple[NDArray[np.int32], NDArray[np.int32]]
 _FULL = -1  # the room of a bin that may take no more records, not even empty ones
 
 
@@ -38,7 +40,7 @@ class Bins(Protocol):
         ...
 
     def set_room(self, number: int, room: Lengths) -> None:
-        """Notes the room that a bin has left."""
+        """Records the room that is left in a bin."""
         ...
 
 
@@ -62,7 +64,7 @@ class FirstFitBins:
             if left[place] > highest:
                 highest = left[place]
             if largest[place] == highest:
-                break  # from here on another bin decides, and nothing changes
+                break  # the maxima from here on depend on another bin, and do not change
             largest[place] = highest
 
 
@@ -142,7 +144,7 @@ def best_fit(capacities: Lengths, count: int) -> Bins:
 
 
 class PackedFeature:
-    """The cells of one feature in all bins, and which record lies where."""
+    """The cells of one feature in all bins, and the place of each record."""
 
     def __init__(
         self, value: Element, *, bins: int, length: int, padding: Element, alignment: int
@@ -150,7 +152,7 @@ class PackedFeature:
         self.length = length
         self._alignment = alignment
         self._used = [0] * bins
-        self._spans: list[tuple[int, int, int]] = []  # first cell, number of cells, segment
+        self._spans: list[Span] = []
         shape = (bins, length, *np.shape(value)[1:])
         dtype = _dtype(value)
         self.values: Array = (
@@ -168,23 +170,35 @@ class PackedFeature:
         self._used[number] = used
         return self.length - used
 
-    def segments(self, bins: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Segment numbers from 1 and positions inside each record; 0 where nothing lies."""
-        spans = np.array(sorted(self._spans), np.int64).reshape(-1, 3)
-        cells = bins * self.length
-        # Gaps and records take turns: gap, record, gap, record, ..., gap.
-        edges = np.empty(2 * len(spans) + 2, np.int64)
-        edges[0], edges[-1] = 0, cells
-        edges[1:-1:2] = spans[:, 0]
-        edges[2:-1:2] = spans[:, 0] + spans[:, 1]
-        sizes = np.diff(edges)
-        numbers = np.zeros(len(sizes), np.int32)
-        numbers[1::2] = spans[:, 2]
-        segment_ids = np.repeat(numbers, sizes)
-        positions = np.arange(cells, dtype=np.int32)
-        positions -= np.repeat(edges[:-1].astype(np.int32), sizes)
-        positions *= segment_ids > 0
+    def segments(self, bins: int) -> Segments:
+        """The segments of all bins."""
+        segment_ids, positions = segments_of(sorted(self._spans), bins * self.length)
         return segment_ids.reshape(bins, -1), positions.reshape(bins, -1)
+
+
+def segments_of(spans: Sequence[Span], cells: int) -> Segments:
+    """Segment numbers from 1 and positions inside each record; 0 in empty cells."""
+    array = np.array(spans, np.int64).reshape(-1, 3)
+    # Gaps and records alternate: gap, record, gap, record, ..., gap.
+    edges = np.empty(2 * len(array) + 2, np.int64)
+    edges[0], edges[-1] = 0, cells
+    edges[1:-1:2] = array[:, 0]
+    edges[2:-1:2] = array[:, 0] + array[:, 1]
+    sizes = edges[1:] - edges[:-1]
+    numbers = np.zeros(len(sizes), np.int32)
+    numbers[1::2] = array[:, 2]
+    segment_ids = numbers.repeat(sizes)
+    positions = np.arange(cells, dtype=np.int32)
+    positions -= edges[:-1].astype(np.int32).repeat(sizes)
+    positions *= segment_ids > 0
+    return segment_ids, positions
+
+
+def length_of(value: Element) -> int:
+    """The number of cells that a value takes."""
+    if type(value) is np.ndarray:
+        return value.shape[0] if value.ndim else 1
+    return 1 if np.ndim(value) == 0 else len(value)
 
 
 def _dtype(value: Element) -> np.dtype[np.generic]:

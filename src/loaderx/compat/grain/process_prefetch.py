@@ -1,8 +1,8 @@
 """`mp_prefetch`: the elements of a dataset, made in worker processes.
 
-With one worker the whole pipeline runs in it (`worker_chain`).  With more, all parts whose elements
-have numbers (the *roots*) run in them, and what needs to know what came before runs in the consumer
-(`worker_blocks`).  The stream and its states are those of no workers at all.
+One worker runs the whole pipeline (`worker_chain`).  Several workers run all parts whose elements
+have numbers (the *roots*), and stages that depend on earlier elements run in the consumer
+(`worker_blocks`).  The stream and its states are the same as without workers.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 
 from loaderx.compat.grain.batch_nodes import BatchIterDataset
 from loaderx.compat.grain.function_nodes import FilterIterDataset, MapIterDataset
+from loaderx.compat.grain.graph import walk
 from loaderx.compat.grain.interleave import InterleaveIterDataset
 from loaderx.compat.grain.iter_dataset import IterDataset, WithOptionsIterDataset
 from loaderx.compat.grain.iter_orders import WithSeedIterDataset
@@ -37,13 +38,13 @@ from loaderx.extend import cores
 T = TypeVar("T")
 WorkerInit = Callable[[int, int], None]
 
-_WORKERS_PER_CORE = 4  # more cannot have anything to do
+_WORKERS_PER_CORE = 4  # further workers would have nothing to do
 
 
 def mp_prefetch(
     ds: IterDataset[T], options: MultiprocessingOptions, worker_init_fn: WorkerInit | None = None
 ) -> IterDataset[T]:
-    """The same elements from worker processes; the dataset itself if there are none."""
+    """The same elements from worker processes; the dataset itself if their number is 0."""
     if options.num_workers == 0:
         return ds
     return ProcessPrefetchIterDataset(
@@ -102,9 +103,9 @@ class _ChainPrefetchIterator(DatasetIterator[T]):
         self._start = prefetch.session
         self._ctx.dataset_options = options_of(self._ds)
         self._session: Session | None = None
-        self._run = 0  # each set_state begins another
+        self._run = 0  # each `set_state` begins another run
         self._first: State | None = None  # of the dataset
-        self._given: State | None = None  # what the session can begin at, besides
+        self._given: State | None = None  # the other state at which the session can begin
         self._began_at: State | None = None  # of this run
         self._state: State | None = None
         self._is_last = False
@@ -112,7 +113,7 @@ class _ChainPrefetchIterator(DatasetIterator[T]):
 
     def _drop(self) -> None:
         self._pending: deque[Pending] = deque()
-        self._chunk_number = 0  # of the next to be asked for
+        self._chunk_number = 0  # of the next chunk to request
         self._made: list[tuple[Element, State]] = []  # the next one last
         self._taken = 0  # elements of this run that have come from the worker
 
@@ -136,7 +137,7 @@ class _ChainPrefetchIterator(DatasetIterator[T]):
             chunk: Chunk = self._pending.popleft().result()
         except BaseException as error:
             if may_succeed(error):
-                self.set_state(self.get_state())  # what follows is asked for again
+                self.set_state(self.get_state())  # the chunks that follow are requested again
             raise
         if chunk.first > self._taken:  # a new worker has made larger chunks than the one before
             self.set_state(self.get_state())
@@ -147,7 +148,7 @@ class _ChainPrefetchIterator(DatasetIterator[T]):
         self._made = new[::-1]
 
     def start_prefetch(self) -> None:
-        """Starts the worker, and asks it for the first chunks."""
+        """Starts the worker, and requests the first chunks."""
         self._assert_not_closed()
         if self._session is None:
             ds = WithOptionsIterDataset(self._ds, self._ctx.dataset_options)
@@ -164,7 +165,7 @@ class _ChainPrefetchIterator(DatasetIterator[T]):
         return self._begin() if self._state is None else self._state
 
     def set_state(self, state: State) -> None:
-        """Goes on where the state was taken."""
+        """Continues where the state was taken."""
         for pending in self._pending:
             pending.cancel()
         self._drop()
@@ -222,12 +223,9 @@ class _BlocksPrefetchIterator(OverIterator[T]):
 def options_of(ds: IterDataset[Element]) -> DatasetOptions:
     """The options that a pipeline sets."""
     found = DatasetOptions()
-    to_visit: list[IterDataset[Element] | MapDataset[Element]] = [ds]
-    while to_visit:
-        below = to_visit.pop()
-        if isinstance(below, WithOptionsIterDataset):
-            found = found.merge(below._options)
-        to_visit += below.parents
+    for node in walk(ds):
+        if isinstance(node, WithOptionsIterDataset):
+            found = found.merge(node._options)
     return found
 
 
@@ -238,7 +236,7 @@ def _is_root(ds: IterDataset[Element]) -> bool:
 
 
 def check_divisible(ds: IterDataset[Element], num_workers: int) -> None:
-    """A source that can only be read in order leaves nothing to do for a second worker."""
+    """Raises for a source that can only be read in order: a second worker could do nothing."""
     if isinstance(ds, InterleaveIterDataset) or _is_root(ds):
         return
     if not ds.parents:
@@ -261,9 +259,9 @@ def _below(ds: IterDataset[Element]) -> list[IterDataset[Element]]:
 def with_workers(
     ds: IterDataset[T], roots: list[Root], session: Session, batch_size: int = 0
 ) -> IterDataset[T]:
-    """A copy of a pipeline whose roots, which are added to a list, are made in workers.
+    """A copy of a pipeline whose roots are made in workers, and added to ``roots``.
 
-    A root knows the size of the batch right above it.
+    ``batch_size`` is that of the batch right above, and is kept in the root.
     """
     if _is_root(ds):
         roots.append(Root(ds, batch_size))
@@ -286,7 +284,7 @@ _MOST_BUFFERED = 1000
 
 @dataclasses.dataclass(slots=True)
 class PerformanceConfig:
-    """What `pick_performance_config` has chosen."""
+    """The result of `pick_performance_config`."""
 
     multiprocessing_options: MultiprocessingOptions | None = None
     read_options: ReadOptions | None = None
@@ -300,11 +298,11 @@ def pick_performance_config(
     max_buffer_size: int | None,
     samples_to_check: int = 5,
 ) -> PerformanceConfig:
-    """As many workers and buffered elements as fit into memory, by the size of some elements."""
+    """As many workers and buffered elements as fit into memory, judged by a few elements."""
     workers = cores() if max_workers is None else max_workers
     if size := _element_mb([ds], samples_to_check):
         workers = min(workers, int(ram_budget_mb / size))
-    read = [below.map_dataset for below in _read_datasets(ds)]
+    read = [node.map_dataset for node in walk(ds) if isinstance(node, PrefetchIterDataset)]
     buffered = _MOST_BUFFERED if max_buffer_size is None else max_buffer_size
     if size := _element_mb(read, samples_to_check):
         buffered = min(buffered, int(ram_budget_mb / (size * len(read))))
@@ -313,14 +311,8 @@ def pick_performance_config(
     )
 
 
-def _read_datasets(ds: IterDataset[Element] | MapDataset[Element]) -> list[PrefetchIterDataset]:  # type: ignore[type-arg]
-    if isinstance(ds, PrefetchIterDataset):
-        return [ds]
-    return [found for parent in ds.parents for found in _read_datasets(parent)]
-
-
 def _element_mb(datasets: Sequence[Iterable[Element]], samples: int) -> float:
-    """The mean size of elements; 0 if there are too few to say."""
+    """The mean size of elements; 0 if there are fewer than ``samples``."""
     each = -(-samples // len(datasets)) if datasets else 0
     sizes = [nbytes(one) for ds in datasets for one in itertools.islice(ds, each)]
     return float(np.mean(sizes)) / _MB if len(sizes) >= samples else 0.0

@@ -1,4 +1,4 @@
-"""What users' own objects look like: elements, states, sources, selection maps, specs, records."""
+"""The types of users' objects: elements, states, sources, selection maps, specs, records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 Element: TypeAlias = Any
-"""An element of a dataset: whatever a source gives or a function returns."""
+"""An element of a dataset: any object that a source gives or a function returns."""
 
 State: TypeAlias = dict[str, Any]
 """The state of an iterator: a dict of numbers, for JSON."""
@@ -30,7 +30,7 @@ class ShapeDtypeStructProtocol(Protocol):
 
     @property
     def shape(self) -> tuple[int | None, ...]:
-        """Sizes; None where one is not known."""
+        """The sizes; None for a size that is not known."""
 
     @property
     def dtype(self) -> npt.DTypeLike:
@@ -57,7 +57,7 @@ class RandomAccessDataSource(Protocol[T_co]):
 
 
 class DatasetSelectionMap(abc.ABC):
-    """Which of several datasets an index belongs to, and the index in that dataset."""
+    """Maps an index to one of several datasets and an index in that dataset."""
 
     @abc.abstractmethod
     def __len__(self) -> int:
@@ -69,7 +69,7 @@ class DatasetSelectionMap(abc.ABC):
 
 
 class AssertedError(ArgumentError, AssertionError):
-    """What Grain asserts."""
+    """An error where Grain has an assertion."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -81,7 +81,7 @@ class RecordMetadata:
     rng: np.random.Generator | None = None
 
     def remove_record_key(self) -> RecordMetadata:
-        """The same without the index in the source: after a batch there is none."""
+        """The same without the index in the source, which a batch does not have."""
         if self.record_key is None:
             return self
         return dataclasses.replace(self, record_key=None)
@@ -91,7 +91,7 @@ class RecordMetadata:
 
 
 class LateMetadata(RecordMetadata):
-    """Its generator costs more than most functions, and is made when it is asked for."""
+    """Makes its generator, which costs more than most functions, at first use."""
 
     __slots__ = ("_rng", "_seed")
 
@@ -102,7 +102,7 @@ class LateMetadata(RecordMetadata):
 
     @property
     def rng(self) -> np.random.Generator | None:  # type: ignore[override]
-        """Of this position in the stream."""
+        """The generator of this position in the stream."""
         if self._rng is None and self._seed is not None:
             self._rng = generator(self._seed, self.index)
         return self._rng

@@ -1,19 +1,18 @@
 """`to_iter_dataset`: the elements of one epoch of a `MapDataset`, in order.
 
-Where nothing of the user's is called, elements are read in blocks and handed out singly, or as rows
-to a batch above.  Otherwise they come from an engine: `ReadOptions` says which.
+If no user code is called, elements are read in blocks and handed out one by one, or as rows to a
+batch above.  Otherwise they come from an engine, which `ReadOptions` selects.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from loaderx.compat.grain.batch_nodes import is_dense
 from loaderx.compat.grain.index_nodes import IndexNode
 from loaderx.compat.grain.iter_dataset import IterDataset
-from loaderx.compat.grain.iterator import DatasetIterator, FilterCheck, IndexedIterator
+from loaderx.compat.grain.iterator import DatasetIterator, IndexedIterator
 from loaderx.compat.grain.join_nodes import MixedMapDataset, ZipMapDataset
 from loaderx.compat.grain.map_dataset import MapDataset
 from loaderx.compat.grain.options import ReadOptions
@@ -26,8 +25,8 @@ from loaderx.sources import Lend
 
 T = TypeVar("T")
 
-_AHEAD = 32  # elements to keep ready at most, whatever buffer is asked for
-_BLOCK = 256  # elements to read at once where nothing of the user's is called
+_AHEAD = 32  # the most elements to keep ready, even with a larger buffer
+_BLOCK = 256  # elements to read at once if no user code is called
 _FIRST = 8  # elements that `start_prefetch` reads ahead
 
 
@@ -52,16 +51,16 @@ class ElementWork(Work):
         return f"element {task[0]}"
 
     def parts(self) -> Iterator[tuple[str, object]]:
-        """Itself: an engine that measures asks its parts whether processes may run them."""
+        """The work itself: an engine that measures checks whether processes may run its parts."""
         yield str(self._ds), self
 
 
 class _SourceEnd(Exception):  # noqa: N818 (it is no error)
-    """A source has raised StopIteration, which means something else in a generator."""
+    """A source has raised StopIteration, which has another meaning in a generator."""
 
 
 class Rows(MapDataset[Element]):
-    """What ``make`` makes of consecutive elements from an index on, so many at once."""
+    """The results of ``make`` for ``size`` consecutive indices at a time, from ``start`` on."""
 
     def __init__(
         self, ds: MapDataset[Element], start: int, size: int, make: Callable[[range], Element]
@@ -80,14 +79,14 @@ class Rows(MapDataset[Element]):
 
 
 def named_threads(ds: MapDataset[Element], threads: int, buffer_size: int) -> Session:
-    """Threads with Grain's names: sources of users' own look at them."""
+    """Threads with Grain's names, which some users' sources read."""
     ahead = min(buffer_size, _AHEAD)
     return Threads(threads, ahead, name="grain-prefetch_{}").session(ElementWork(ds))
 
 
 def measured(ds: MapDataset[Element], threads: int, buffer_size: int) -> Session:
     """The caller's thread or several, whichever is measured to be faster."""
-    # A larger buffer than the engine's own would only take memory.
+    # A buffer larger than the engine's default would only take memory.
     prefetch = buffer_size if buffer_size < threads else None
     return Auto(threads, prefetch).session(ElementWork(ds))
 
@@ -107,7 +106,7 @@ class PrefetchIterDataset(IterDataset[T]):
 
     @property
     def map_dataset(self) -> MapDataset[T]:
-        """What is read."""
+        """The dataset that is read."""
         (parent,) = self._parents
         return parent  # type: ignore[return-value]
 
@@ -128,15 +127,11 @@ class PrefetchDatasetIterator(IndexedIterator[T]):
         self._is_pure = is_pure(parent)
         self._ONE_FOR_ONE = allow_nones or is_dense(parent)
         self._block: list[T | None] = []  # elements read ahead, the next one last
-        self._ahead = 8  # elements to read at once: more and more, for the first not to wait
+        self._ahead = 8  # elements to read at once; grows, so that the first one comes soon
         self._session: Session | None = None
         self._reader: Run | None = None
-        self._first: Run | None = None  # elements that `start_prefetch` has asked for
-        self._rows: tuple[int, int] | None = None  # the next row and the size, of batches of rows
-
-    @functools.cached_property
-    def _check(self) -> FilterCheck:
-        return FilterCheck(str(self), self._ctx)  # late: options may be set above
+        self._first: Run | None = None  # reads the elements that `start_prefetch` requested
+        self._rows: tuple[int, int] | None = None  # of batches of rows: the next row, and the size
 
     @property
     def _is_inline(self) -> bool:
@@ -151,14 +146,16 @@ class PrefetchDatasetIterator(IndexedIterator[T]):
                 self._assert_not_closed()
             try:
                 element = self._block.pop() if self._block else self._read()
+            except StopIteration:
+                raise  # the source has ended, and the position stays there
             except Exception:
-                self._next_index += 1  # a loop that catches the error goes on
+                self._next_index += 1  # a loop that catches the error continues
                 raise
             self._next_index += 1
             if element is not None or self._allow_nones:
-                self._check.count(1, 0)
+                self._filter_check.count(1, 0)
                 return element  # type: ignore[return-value]
-            self._check.count(0, 1)
+            self._filter_check.count(0, 1)
         raise StopIteration
 
     def _read(self) -> T | None:
@@ -208,7 +205,7 @@ class PrefetchDatasetIterator(IndexedIterator[T]):
 
     @property
     def gathers(self) -> bool:
-        """Can `take_rows` give a batch?"""
+        """Whether `take_rows` can give a batch."""
         return self._is_pure and self._ds._gathers and type(self) is PrefetchDatasetIterator
 
     def take_rows(self, count: int, drop_remainder: bool) -> Element:
@@ -232,7 +229,7 @@ class PrefetchDatasetIterator(IndexedIterator[T]):
         return self._ds._gather(rows, buffers.lend)
 
     def _rows_from_engine(self, start: int, count: int) -> Element:
-        """A batch of rows, made ahead in a thread if that is measured to pay."""
+        """A batch of rows, made ahead in a thread if that is measured to be faster."""
         if self._rows != (start, count):
             self._stop()
             batches = Rows(self._ds, start, count, self._gather)
@@ -253,7 +250,7 @@ class PrefetchDatasetIterator(IndexedIterator[T]):
             return
         start = self._next_index
         options = self._read_options
-        if options.num_threads == 1:  # the one reader, which goes on
+        if options.num_threads == 1:  # the only reader, which continues afterwards
             self._reader = self._run(self._open_session(), range(start, self._length))
             self._reader.start()
             return
@@ -262,7 +259,7 @@ class PrefetchDatasetIterator(IndexedIterator[T]):
         self._first.start()
 
     def _stop(self) -> None:
-        """Drops what was read ahead."""
+        """Drops the elements that were read ahead."""
         self._block = []
         for reader in (self._reader, self._first):
             if reader is not None:
@@ -280,7 +277,7 @@ class PrefetchDatasetIterator(IndexedIterator[T]):
 
 
 def is_pure(ds: MapDataset[Element]) -> bool:
-    """Is no function or source of the user's called, so that elements may be read in blocks?"""
+    """Whether no function or source of the user is called, so that blocks may be read."""
     if isinstance(ds, SourceMapDataset):
         source = ds._source
         return type(source) in (list, tuple, range) or ds._arrays is not None
@@ -288,13 +285,13 @@ def is_pure(ds: MapDataset[Element]) -> bool:
         is_ours = ds.has_own_map
     else:
         is_ours = ds._gathers or isinstance(ds, (IndexNode, ZipMapDataset, RangeMapDataset))
-    # A subclass of the user's may do anything.
+    # A user's subclass may do anything.
     is_ours = is_ours and type(ds).__module__.startswith(__package__)
     return is_ours and all(map(is_pure, ds.parents))
 
 
 def asks_for_its_thread(ds: MapDataset[Element]) -> bool:
-    """Does a source look at the thread that reads it, as MaxText's does by its name?"""
+    """Whether a source looks at the thread that reads it, as a source of MaxText does."""
     if isinstance(ds, SourceMapDataset):
         code = getattr(getattr(type(ds._source), "__getitem__", None), "__code__", None)
         return code is not None and "current_thread" in code.co_names

@@ -1,7 +1,7 @@
-"""Many records of a source at once, in a worker process.
+"""Reads many records of a source in a worker process.
 
-Grain's workers read with threads.  Here a worker reads a block's records one after the other, and
-in threads as soon as that is measured to be faster: where a source waits for a disk or a server.
+Grain's workers read with threads.  Here a worker reads the records of a block one after the other,
+or in threads if that is measured to be faster, as with sources that wait for a disk or a server.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from time import perf_counter, thread_time
 
 from loaderx.compat.grain.protocols import Element
 
-_WORTH_S = 2e-4  # that a record must take: less than that, and handing it to a thread costs more
+_WORTH_S = 2e-4  # a record that takes less time is not worth handing to a thread
 _AGAIN = 64  # blocks after which the slower way is measured again
 _TRIAL = 16  # records to measure with
-_SLOW_TRIAL = 2  # and with the way that was slower: it costs as many waits
+_SLOW_TRIAL = 2  # records to measure the slower way with, since each costs a wait
 
 
 class _Allowed:
-    """What `ReadOptions` allow where a block is made now, and what was waited for meanwhile."""
+    """The threads that `ReadOptions` allow for the current block, and the time spent waiting."""
 
     threads = 0
     waited_s = 0.0
@@ -29,7 +29,7 @@ class _Allowed:
 
 @contextlib.contextmanager
 def reading(threads: int) -> Iterator[type[_Allowed]]:
-    """Sources may be read with so many threads."""
+    """Lets sources be read with up to ``threads`` threads."""
     _Allowed.threads, _Allowed.waited_s = threads, 0.0
     try:
         yield _Allowed
@@ -58,7 +58,7 @@ class ManyReader:
             done = stop
 
     def _most(self, count: int) -> int:
-        """How many records to read in this call."""
+        """The number of records to read in this call."""
         if self._calls % _AGAIN == 0:
             return _SLOW_TRIAL
         return _TRIAL if self._calls <= 3 else count
@@ -76,7 +76,7 @@ class ManyReader:
 
     def _choose(self) -> bool:
         plain_s, threads_s = self._record_s
-        if self._calls < 3 or plain_s < _WORTH_S:  # the first time, files are opened
+        if self._calls < 3 or plain_s < _WORTH_S:  # the first call may open files
             return False
         is_faster = threads_s < plain_s
         return not is_faster if self._calls % _AGAIN == 0 else is_faster
@@ -84,7 +84,7 @@ class ManyReader:
     def _read_in_threads(self, source: Element, keys: Sequence[int], found: list[Element]) -> None:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(_Allowed.threads, "grain-prefetch")
-        numbers = deque(range(len(keys)))  # a future for each record would cost more than some take
+        numbers = deque(range(len(keys)))  # one future per record may cost more than the record
         records: dict[int, Element] = {}
         errors: dict[int, BaseException] = {}
 
@@ -108,4 +108,4 @@ class ManyReader:
 
 def _read_one_by_one(source: Element, keys: Sequence[int], found: list[Element]) -> None:
     for key in keys:
-        found.append(source[key])  # noqa: PERF401 (what came is kept)
+        found.append(source[key])  # noqa: PERF401 (kept if the next one fails)

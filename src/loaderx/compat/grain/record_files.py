@@ -63,7 +63,7 @@ class _TFRecordIterator(DatasetIterator[bytes]):
 
 
 class TFRecordIterDataset(IterDataset[bytes]):
-    """The records of a TFRecord file, as bytes.  Checksums are not looked at."""
+    """The records of a TFRecord file, as bytes.  Checksums are not verified."""
 
     def __init__(self, path: str) -> None:
         super().__init__()
@@ -119,11 +119,11 @@ class _ParquetIterator(DatasetIterator[dict[str, Element]]):
 
 
 class ParquetIterDataset(IterDataset[dict[str, Element]]):
-    """The rows of Parquet files as dicts; of several files in turns, 16 at a time.
+    """The rows of Parquet files as dicts; several files take turns, 16 at a time.
 
     Args:
         path: one path, or several.
-        read_kwargs: for `pyarrow.parquet.ParquetFile`.
+        read_kwargs: passed to `pyarrow.parquet.ParquetFile`.
     """
 
     def __init__(self, path: str | Sequence[str], **read_kwargs: Element) -> None:

@@ -1,4 +1,4 @@
-"""Samplers: which record comes when."""
+"""Samplers: the order of the records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def __dir__() -> list[str]:
 
 
 class Sampler(Protocol):
-    """Says for each position of the stream which record it has."""
+    """Maps each position of the stream to a record."""
 
     def __getitem__(self, index: int) -> RecordMetadata:
         """The record at a position; IndexError after the last."""
@@ -28,9 +28,10 @@ class Sampler(Protocol):
 
 
 class _OwnSampler:
-    """What both samplers have; `record_keys` says which records some positions have."""
+    """Common base of both samplers; `record_keys` gives the records at many positions."""
 
-    _name: ClassVar[str]  # and the attributes that `repr` shows: it stands in states
+    # The parts of `repr`, which is stored in states.
+    _name: ClassVar[str]
     _shown: ClassVar[tuple[str, ...]]
     _max_index: int | None
 
@@ -80,15 +81,15 @@ class SequentialSampler(_OwnSampler):
 
 
 class IndexSampler(_OwnSampler):
-    """Records of this part, in order or shuffled, for some epochs or without end.
+    """Records of one part, in order or shuffled, for some epochs or endlessly.
 
     Args:
         num_records: the number of records in the source.
         shard_options: the part to read.  Each part is a run of consecutive records, and is shuffled
-            on its own.
+            separately.
         shuffle: whether each epoch has a new order.
-        num_epochs: None for no end.
-        seed: of the orders, and of the generators that random maps get.
+        num_epochs: the number of epochs; None for an endless stream.
+        seed: the seed of the orders, and of the generators for random maps.
     """
 
     _name = "IndexSampler"
@@ -131,7 +132,7 @@ class IndexSampler(_OwnSampler):
         count = self._shard_options.shard_count
         if isinstance(indices, range) and indices.step == count:
             first = indices.start // count
-            places: Indices = range(first, first + len(indices))  # regular: costs nothing
+            places: Indices = range(first, first + len(indices))  # a range costs nothing
         else:
             places = as_array(indices) // count
         keys: Int64s = self._keys._gather(places, buffers.lend)

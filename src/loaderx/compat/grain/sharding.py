@@ -1,4 +1,4 @@
-"""Which part of a source this process reads."""
+"""The part of a source that this process reads."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class NoSharding(ShardOptions):
 
 
 class ShardByJaxProcess(ShardOptions):
-    """A part for each process of JAX; all records where JAX is not installed."""
+    """A part for each JAX process; all records if JAX is not installed."""
 
     def __init__(self, drop_remainder: bool = False) -> None:
         index, count = process_index_and_count()
@@ -66,7 +66,7 @@ def even_split(num_examples: int, options: ShardOptions) -> tuple[int, int]:
 
 
 def process_index_and_count() -> tuple[int, int]:
-    """This process of JAX, and how many there are."""
+    """The index of this JAX process, and the number of processes."""
     try:
         jax = import_module("jax")
     except ImportError:

@@ -1,4 +1,4 @@
-"""Where a `MapDataset` begins: a source, or a range of integers."""
+"""The first node of a `MapDataset`: a source, or a range of integers."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class SourceMapDataset(MapDataset[T]):
 
 
 def _arrays_of(source: object) -> Source | None:
-    """A source of loaderx's that gathers rows as NumPy would stack them; None if there is none."""
+    """A loaderx source that gathers rows as NumPy would stack them; None if there is none."""
     try:
         if isinstance(source, Source):
             found: Source = source
@@ -87,11 +87,11 @@ def _arrays_of(source: object) -> Source | None:
             found = ArraySource(source)
         else:
             return None
-    except Exception:  # whatever it is, it is read record by record
+    except Exception:  # such a source is read record by record
         return None
     if not found.gathers or found.spec is None:
         return None
-    # Text is as wide as its longest in each batch, and objects are what they are.
+    # The width of text depends on the batch, and objects are not copied.
     are_plain = all(map(_is_plain, flatten(found.spec)))
     return found if are_plain else None
 
@@ -103,7 +103,7 @@ def _is_plain(spec: object) -> bool:
 
 
 def _is_rows(source: object) -> bool:
-    """Is it an array, whose elements are its rows?  (A series of pandas is read by label.)"""
+    """Whether it is an array whose elements are its rows.  (A pandas series is read by label.)"""
     if isinstance(source, np.ndarray):
         return type(source) in (np.ndarray, np.memmap) and len(source) > 0
     module = type(source).__module__.partition(".")[0]
@@ -145,7 +145,7 @@ class RangeMapDataset(MapDataset[int]):
     def to_iter_dataset(
         self, read_options: ReadOptions | None = None, *, allow_nones: bool = False
     ) -> IterDataset[int]:
-        """As everywhere; read in the caller's thread by default."""
+        """As for other datasets, but read in the caller's thread by default."""
         return super().to_iter_dataset(
             read_options or ReadOptions(prefetch_buffer_size=0), allow_nones=allow_nones
         )

@@ -59,7 +59,7 @@ class RangeDataSource:
 class SharedMemoryDataSource(list[T]):
     """Elements in memory.
 
-    A plain list: worker processes share what the parent has without a special kind of list.
+    A plain list: worker processes share the memory of their parent in any case.
     """
 
     def __init__(self, elements: Sequence[T] | None = None, *, name: str | None = None) -> None:
@@ -94,14 +94,14 @@ PathOrInstruction = str | os.PathLike[str] | FileInstruction
 
 
 class UnreadableError(FileError, RuntimeError):
-    """A file cannot be opened; Grain's is a RuntimeError."""
+    """A file cannot be opened; Grain raises a RuntimeError."""
 
 
 class ArrayRecordDataSource:
     """The records of ArrayRecord files, as bytes.
 
-    Files are read by loaderx itself.  Those that the writer's defaults have compressed with zstd
-    need the package ``zstandard`` or ``array_record``, rarer kinds of compression the latter.
+    Files are read by loaderx itself.  Files compressed with zstd, the writer's default, need the
+    package ``zstandard`` or ``array_record``; other kinds of compression need the latter.
 
     Args:
         paths: one path or file instruction, or several.
@@ -158,7 +158,7 @@ class ArrayRecordDataSource:
         """Files are closed when the source is dropped."""
 
     def __repr__(self) -> str:
-        # The same text as that of the package `array_record`: it stands in saved states.
+        # The text of the package `array_record`, since it is stored in states.
         digest = hashlib.sha1("".join(self._paths).encode(), usedforsecurity=False)
         return f"ArrayRecordDataSource(hash_of_paths={digest.hexdigest()})"
 

@@ -1,8 +1,8 @@
-"""Elements stacked as NumPy stacks them, in buffers that are used again."""
+"""Stacks elements as NumPy does, into reused buffers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any, TypeAlias
@@ -19,10 +19,10 @@ from loaderx.sources import Lend
 Array: TypeAlias = npt.NDArray[Any]
 
 buffers = PoolPerThread()
-"""Memory for batches.  A worker sets ``buffers.lend`` to that of its task."""
+"""Memory for batches.  A worker sets ``buffers.lend`` to the memory of its task."""
 
 _POOLED_BYTES = 4096  # smaller arrays are cheaper to allocate
-# Labels come as NumPy's numbers out of arrays; `np.stack` makes an array of each first.
+# Labels out of arrays are NumPy scalars, of which `np.stack` would first make arrays.
 _SCALARS = (
     *(np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64),
     *(np.float16, np.float32, np.float64),
@@ -60,13 +60,13 @@ def _stack(*leaves: Element) -> Array:
     elif kind in _NUMBERS and {*map(type, leaves)} == {kind}:
         try:
             return np.array(leaves, _NUMBERS[kind])
-        except OverflowError:  # NumPy finds another type
+        except OverflowError:  # `np.stack` chooses another type
             pass
     return np.stack(leaves)
 
 
 def _are_alike(leaves: Sequence[Array], dtype: np.dtype[np.generic]) -> bool:
-    """Arrays of one plain dtype and shape?  By sets: this is as long as the copying otherwise."""
+    """Whether all are arrays of one plain dtype and shape.  Loops would cost as much as copying."""
     return (
         dtype.kind in "biufc"
         and dtype.isnative
@@ -80,7 +80,7 @@ def _stack_rows(
     rows: Sequence[Array], shape: tuple[int, ...], dtype: np.dtype[np.generic], lend: Lend
 ) -> Array:
     (out,) = lend(Layout.of(((len(rows), *shape), dtype)))
-    # Joined end to end: to stack, NumPy would make a view of each row first.
+    # `np.concatenate` is faster than `np.stack`, which first makes a view of each row.
     flat = out.reshape((len(rows) * shape[0], *shape[1:])) if shape else out
     np.concatenate(rows, out=flat) if shape else np.stack(rows, out=out)
     return out
@@ -111,6 +111,3 @@ def _unequal(values: Sequence[Element]) -> ValueError:
     return ValueError(
         f"the elements of a batch have different structures:\n{spec_text(list(values))}"
     )
-
-
-BatchFunction = Callable[[Sequence[Element]], Element]

@@ -1,9 +1,9 @@
-"""Elements of an `IterDataset` made ahead by one thread, and states as Grain has them for workers.
+"""Elements of an `IterDataset` made ahead by one thread, and Grain's states of workers.
 
-Grain's state of a pipeline in workers, or threads, is an interleave of what each of them reads.
-One reads all.  Of several, worker *w* of *W* reads elements *w*, *w* + *W*, ...: where each element
-comes of one element of the source, that is the order without workers, and states mean the same.
-Elsewhere Grain's order is another, and its states cannot be continued here.
+Grain's state of a pipeline in workers, or threads, is the state of an interleave of their streams.
+Worker *w* of *W* reads elements *w*, *w* + *W*, ... of the source.  If each element is made from
+one element of the source, the order is the same as without workers, and states mean the same.
+Otherwise Grain's order is different, and its states cannot be continued here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from loaderx.compat.grain.read_iterator import PrefetchIterDataset
 
 T = TypeVar("T")
 
-_CHECK_S = 0.1  # how often a thread that waits for room looks whether it is still wanted
+_CHECK_S = 0.1  # the interval at which a thread that waits for room checks `is_unwanted`
 
 
 class ThreadPrefetchIterDataset(IterDataset[T]):
@@ -54,7 +54,7 @@ class ThreadPrefetchIterDataset(IterDataset[T]):
 
 
 class _Ahead:
-    """What a thread makes; it knows nothing of the iterator, which may be dropped meanwhile."""
+    """A thread and its elements; it has no reference to the iterator, which may be dropped."""
 
     def __init__(self, parent: Element, size: int) -> None:
         self.made: queue.Queue[tuple[Element, State | None, BaseException | None]]
@@ -78,7 +78,7 @@ class _Ahead:
                 return
 
     def give_up(self) -> None:
-        """Nobody wants the element that is being made, and a filter may never find one."""
+        """Abandons the element being made, since a filter may never find one."""
         self.is_unwanted.set()
         if isinstance(self._parent, DatasetIterator):
             self._parent._give_up()
@@ -91,7 +91,7 @@ class _Ahead:
 
 
 class ThreadPrefetchDatasetIterator(DatasetIterator[T]):
-    """Its state is that of the parent after the element that was handed out last.
+    """Its state is that of the parent after the last element that was handed out.
 
     The parent is any iterator with `get_state` and `set_state`.
     """
@@ -143,19 +143,19 @@ class ThreadPrefetchDatasetIterator(DatasetIterator[T]):
                 self._source.close()
 
     def get_state(self) -> State:
-        """The state after the element that was handed out last."""
+        """The state after the last element that was handed out."""
         if self._state is None:
             self._state = self._source.get_state()
         return self._state
 
     def set_state(self, state: State) -> None:
-        """Goes on where the state was taken."""
+        """Continues where the state was taken."""
         self._stop()
         self._source.set_state(state)
         self._state = self._source.get_state()
 
     def _get_next_index(self) -> int:
-        self.set_state(self.get_state())  # which no thread moves on
+        self.set_state(self.get_state())  # stops the thread, which would move the position
         return self._native()._get_next_index()
 
     def _set_next_index(self, index: int) -> None:
@@ -166,7 +166,8 @@ class ThreadPrefetchDatasetIterator(DatasetIterator[T]):
     def _native(self) -> DatasetIterator[T]:
         if not isinstance(self._source, DatasetIterator):
             raise ValueError(
-                f"{type(self._source).__name__} is no DatasetIterator, so nothing counts."
+                f"{type(self._source).__name__} is not a DatasetIterator: its elements have no "
+                "numbers."
             )
         return self._source
 
@@ -185,7 +186,7 @@ def multithread_prefetch(
 
 
 class _ThreadsIterDataset(ThreadPrefetchIterDataset[T]):
-    """Its states are those of so many threads of Grain's."""
+    """Its states are those of Grain with ``num_threads`` threads."""
 
     def __init__(self, parent: IterDataset[T], num_threads: int, buffer_size: int) -> None:
         super().__init__(parent, prefetch_buffer_size=max(1, buffer_size) * num_threads)
@@ -196,7 +197,7 @@ class _ThreadsIterDataset(ThreadPrefetchIterDataset[T]):
 
 
 def in_workers(ds: IterDataset[T], iterator: DatasetIterator[T], count: int) -> DatasetIterator[T]:
-    """An iterator of the pipeline, with the states of so many workers where they can be had."""
+    """The iterator, with states of ``count`` workers if the pipeline allows them."""
     one_for_one = _is_one_for_one(ds)
     return iterator if count > 1 and not one_for_one else _InWorkers(iterator, count, one_for_one)
 

@@ -30,11 +30,11 @@ def __dir__() -> list[str]:
     return __all__
 
 
-class _FromFunction(abc.ABC):  # noqa: B024 (those below have one each)
+class _FromFunction(abc.ABC):  # noqa: B024 (each subclass below has an abstract method)
     """``Map(f)``, as some tutorials write it: short for a subclass with ``f`` as its method."""
 
     def __new__(cls, *args: Element, **kwargs: Element) -> Self:
-        """An instance; of one of the classes below only from a function."""
+        """An instance; a class below that is given a function makes a subclass first."""
         if _FromFunction in cls.__bases__ and len(args) == 1 and callable(args[0]) and not kwargs:
             methods = dict.fromkeys(cls.__abstractmethods__, staticmethod(args[0]))
             cls = type(cls.__name__, (cls,), {**methods, "__init__": _ignore_function})
@@ -42,7 +42,7 @@ class _FromFunction(abc.ABC):  # noqa: B024 (those below have one each)
 
 
 def _ignore_function(self: object, function: object) -> None:
-    """The function is a method already."""
+    """Ignores the function, which is a method of the class already."""
 
 
 class Map(_FromFunction):
@@ -62,7 +62,7 @@ class RandomMap(_FromFunction):
 
 
 class MapWithIndex(_FromFunction):
-    """One element for each element, knowing its index."""
+    """One element for each element, given its index."""
 
     @abc.abstractmethod
     def map_with_index(self, index: int, element: Element) -> Element:
@@ -70,7 +70,7 @@ class MapWithIndex(_FromFunction):
 
 
 class TfRandomMap(abc.ABC):
-    """As `RandomMap`, for functions that are written for tf.data as well."""
+    """Like `RandomMap`, for functions that are also written for tf.data."""
 
     @abc.abstractmethod
     def np_random_map(self, element: Element, rng: np.random.Generator) -> Element:

@@ -1,7 +1,7 @@
-"""Trees of arrays as Grain has them.
+"""Trees of arrays with Grain's rules.
 
-Dicts, lists, tuples and named tuples are structure, and None is an empty tree.  What is registered
-with JAX is structure, too; that can only be if JAX has been imported, and it is not imported here.
+Dicts, lists, tuples and named tuples are structure, and None is an empty tree.  Types registered
+with JAX are structure as well.  They exist only after JAX was imported; it is not imported here.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def map_structure(function: Callable[..., Element], *trees: Element) -> Element:
 
 
 def _check_alike(trees: Sequence[Element], kind: type) -> None:
-    """Are all of one type and length?  By sets: there may be hundreds."""
+    """Raises unless all trees, possibly hundreds, have one type and length."""
     if {*map(type, trees)} != {kind} or len({*map(len, trees)}) > 1:
         raise StructureError
 
@@ -61,7 +61,7 @@ def _like(first: Element, found: dict[Element, Element]) -> Element:
 
 
 def _map_registered(function: Callable[..., Element], trees: Sequence[Element]) -> Element:
-    """The same for an object that JAX may know; a leaf if it does not."""
+    """The same for an object whose type may be registered with JAX; otherwise it is a leaf."""
     tree_util = sys.modules.get("jax.tree_util")
     first = trees[0]
     if tree_util is None or not hasattr(tree_util, "tree_flatten"):
@@ -85,7 +85,7 @@ def _is_not(tree: Element) -> Callable[[Element], bool]:
 
 
 def _keys(tree: dict[Element, Element]) -> Sequence[Element]:
-    """In the order that JAX gives them in what it makes: sorted."""
+    """The keys in JAX's order: sorted."""
     if type(tree) is not OrderedDict:
         with contextlib.suppress(TypeError):  # keys that cannot be compared
             return sorted(tree)

@@ -1,9 +1,9 @@
 """The parts of a pipeline whose elements have numbers, in several worker processes.
 
-A *root* is a `MapDataset` that is read in order, with the maps and filters that follow: what comes
-of a block of indices depends on nothing before it.  Workers make blocks of all roots of a pipeline;
-whatever needs to know what came before (a batch after a filter, packing, a count) takes the
-elements in order, in the consumer.
+A *root* is a `MapDataset` that is read in order, with the maps and filters that follow: elements of
+a block of indices depend on nothing before it.  Workers make blocks of all roots of a pipeline.
+Stages that depend on earlier elements (a batch after a filter, packing, a count) take the elements
+in order, in the consumer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from loaderx.compat.grain.function_nodes import FilterIterDataset, MapIterDataset
 from loaderx.compat.grain.indices import Int64s
 from loaderx.compat.grain.iter_dataset import IterDataset
-from loaderx.compat.grain.iterator import DatasetIterator, FilterCheck, IndexedIterator
+from loaderx.compat.grain.iterator import DatasetIterator, IndexedIterator
 from loaderx.compat.grain.map_dataset import MapDataset
 from loaderx.compat.grain.protocols import Element
 from loaderx.compat.grain.read_iterator import PrefetchIterDataset
@@ -32,21 +32,21 @@ from loaderx.sources import Lend
 T = TypeVar("T")
 
 _MOST_ELEMENTS = 16
-_BLOCK_S = 2e-3  # that a block of several elements takes, about
-# A block that mostly waits for its source may be larger: its threads have little to do at its end.
+_BLOCK_S = 2e-3  # the approximate time of a block of several elements
+# A block that mostly waits for its source is larger: at the end of a block, threads are idle.
 _MOST_WAITING = 256
 _WAITING_S = 0.1
 
 
 class Block(NamedTuple):
-    """What has come of a block of indices."""
+    """The elements of a block of indices."""
 
     elements: list[Element]
-    rows: Element  # the elements stacked, where that is wanted and possible; else None
-    after: Int64s  # for each element, the index to go on from
-    end: int  # the index after the last that was read: less than asked for if the next one fails
-    seconds: float = 0.0  # that it took, without waiting for a source
-    waited_s: float = 0.0  # for a source
+    rows: Element  # the elements stacked, if a batch needs them so and they allow it; else None
+    after: Int64s  # for each element, the index to continue from
+    end: int  # the index after the last one read; earlier than requested if the next one fails
+    seconds: float = 0.0  # the time it took, without waiting for a source
+    waited_s: float = 0.0  # the time spent waiting for a source
 
 
 class Root:
@@ -71,7 +71,8 @@ class Root:
         """The elements of some indices, up to the first that fails."""
         try:
             found = list(enumerate(self.ds._getitems(range(start, stop)), start))
-            return self._finished([one for one in map(self._follow, found) if one], stop)
+            kept = [one for numbered in found if (one := self._follow(numbered))]
+            return self._finished(kept, stop)
         except Exception:
             if stop == start + 1:
                 raise
@@ -108,11 +109,11 @@ class Root:
 
 
 def _stacked(elements: list[Element]) -> Element:
-    """The elements stacked; None unless any part of them would stack to the same."""
+    """The elements stacked; None unless every part of them would stack to the same values."""
     try:
         rows = make_batch(elements)
     except (ValueError, TypeError):
-        return None  # the batch that they are for says what is wrong
+        return None  # the batch above raises an error that names the reason
     leaves = flatten(rows)
     is_plain = all(isinstance(x, np.ndarray) and x.dtype.kind in "biufcmM" for x in leaves)
     return rows if leaves and is_plain else None
@@ -167,14 +168,13 @@ class BlockIterator(IndexedIterator[T]):
         self._number = number
         self._session = session
         self._length = root.length
-        self._check: FilterCheck | None = None
         self._pending: deque[tuple[int, int, Pending]] = deque()
         self._go_to(0)
 
     def _go_to(self, index: int) -> None:
         self._cancel()
         self._next_index = index
-        self._submitted = index  # the first index that no worker has been asked for
+        self._submitted = index  # the first index that was not submitted to a worker
         self._size = 1
         self._block: Block | None = None
         self._used = 0  # elements of the block
@@ -189,14 +189,17 @@ class BlockIterator(IndexedIterator[T]):
             start, stop, pending = self._pending[0]
             try:
                 block: Block = pending.result()
+            except StopIteration:
+                self._go_to(start)  # the source has ended, and the position stays there
+                raise
             except BaseException as error:
                 self._go_to(start if may_succeed(error) else start + 1)
                 raise
             self._pending.popleft()
-            if block.end < stop:  # the next one fails: it is asked for alone, in its turn
+            if block.end < stop:  # the next one fails: it is submitted alone, in its turn
                 self._cancel()
                 self._submitted, self._size = block.end, 1
-            self._count(len(block.after), block.end - start - len(block.after))
+            self._filter_check.count(len(block.after), block.end - start - len(block.after))
             self._adapt(block, block.end - start)
             if len(block.after):
                 self._block, self._used = block, 0
@@ -204,17 +207,15 @@ class BlockIterator(IndexedIterator[T]):
             self._next_index = block.end
 
     def _adapt(self, block: Block, count: int) -> None:
-        """Larger blocks while elements are cheap; a slow one holds up those of its block."""
+        """Makes blocks larger while elements are cheap; a slow element delays its whole block."""
         most, more = min(_MOST_ELEMENTS, _fitting(_BLOCK_S, block.seconds, count)), 1
         if block.waited_s > block.seconds:
             most = max(most, min(_MOST_WAITING, _fitting(_WAITING_S, block.waited_s, count)))
             more = self._size
         self._size = max(1, min(self._size + more, most))
 
-    def _count(self, passed: int, skipped: int) -> None:
-        if self._check is None:
-            self._check = FilterCheck(self._name, self._ctx)
-        self._check.count(passed, skipped)
+    def __str__(self) -> str:
+        return self._name
 
     def _fill_window(self) -> None:
         root = self._root
@@ -269,7 +270,7 @@ class BlockIterator(IndexedIterator[T]):
         self._pending.clear()
 
     def start_prefetch(self) -> None:
-        """Asks the workers for the first blocks."""
+        """Submits the first blocks to the workers."""
         self._fill_window()
 
     def close(self) -> None:
@@ -280,12 +281,12 @@ class BlockIterator(IndexedIterator[T]):
 
 
 def _fitting(within_s: float, took_s: float, count: int) -> int:
-    """Elements that fit into a time, if ``count`` of them took so long."""
+    """The number of elements for ``within_s`` seconds, if ``count`` of them took ``took_s``."""
     return int(within_s * count / max(took_s, 1e-6))
 
 
 def may_succeed(error: BaseException) -> bool:
-    """May the same task succeed later?  Otherwise a loop that catches the error goes on."""
+    """Whether the same task may succeed later; otherwise the stream continues after it."""
     return isinstance(error, (TryAgainError, PicklingError)) or not isinstance(error, Exception)
 
 
@@ -304,7 +305,7 @@ def _joined(parts: list[Block]) -> Element:
         try:
             return map_structure(lambda *leaves: np.concatenate(leaves), *[p.rows for p in parts])
         except (StructureError, ValueError):
-            pass  # `make_batch` says what is wrong
+            pass  # `make_batch` raises an error that names the reason
     return make_batch([element for part in parts for element in _elements(part)])
 
 

@@ -1,8 +1,8 @@
 """A whole pipeline in one worker process: chunks of consecutive elements, each with its state.
 
-The worker keeps the iterator between two chunks.  A new worker, in the place of one that died,
-makes the chunks before it again.  How many elements a chunk has depends on the time they take, so a
-chunk says which element its first is: the consumer drops those that it has had already.
+The worker keeps the iterator between two chunks.  A new worker that replaces a dead one makes the
+earlier chunks again.  The number of elements in a chunk depends on the time they take, so a chunk
+has the number of its first element, and the consumer drops elements that it has had already.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from loaderx.sources import Lend
 
 MOST_ELEMENTS = 32
 MOST_BYTES = 1 << 20
-MOST_S = 2e-3  # that a chunk of several elements takes
-SINGLES = 16  # first chunks with one element each: a slow one holds up nobody
+MOST_S = 2e-3  # the time of a chunk of several elements
+SINGLES = 16  # the first chunks have one element each, so that a slow one delays no other
 
 
 class Chunk(NamedTuple):
@@ -48,7 +48,7 @@ class ChainWork(Work):
         self._ds = ds
         self._state = state
         self._iterator: DatasetIterator[Element] | None = None
-        self._at: tuple[int, int, int] = (-1, 0, 0)  # the next task, if all goes on in order
+        self._at: tuple[int, int, int] = (-1, 0, 0)  # the next task, if tasks come in order
         self._error: BaseException | None = None  # of the element after the last chunk
         self._made = 0  # elements of this run
 
@@ -62,8 +62,8 @@ class ChainWork(Work):
         run, beginning, number = task
         if (run, beginning, number) != self._at:
             self._begin(beginning)
-            for before in range(number):  # whoever made them is gone
-                with contextlib.suppress(Exception):  # which the consumer has had
+            for before in range(number):  # made by a worker that has ended
+                with contextlib.suppress(Exception):  # raised in the consumer already
                     self._chunk(before)
         buffers.lend = lend  # type: ignore[assignment]
         self._at = (run, beginning, number + 1)

@@ -1,4 +1,4 @@
-"""The checks of torch's arguments: what torch refuses is refused here, too."""
+"""Checks of the arguments: values that torch refuses are refused here as well."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from loaderx.extend import check_int, warn_user
 
 
 def is_iterated(dataset: object) -> bool:
-    """Can it only be iterated, as torch's (and Hugging Face's) ``IterableDataset``?"""
+    """Whether it can only be iterated, like torch's (and Hugging Face's) ``IterableDataset``."""
     # By name: torch is not imported, and its IterableDataset has a __getitem__ that raises.
     if any(kind.__name__ == "IterableDataset" for kind in type(dataset).__mro__):
         return True
@@ -21,7 +21,7 @@ def is_iterated(dataset: object) -> bool:
 
 
 def check_dataset(dataset: object) -> None:
-    """Raises for what has no records by index and no iterator."""
+    """Raises for an object that has neither records by index nor an iterator."""
     if isinstance(dataset, type):
         raise ArgumentTypeError(
             f"`dataset` is the class {dataset.__name__}; pass an object: {dataset.__name__}(...)."
@@ -80,7 +80,7 @@ def check_workers(
     prefetch_factor: int | None,
     persistent_workers: bool | None,
 ) -> None:
-    """Raises for options of workers that have a wrong value, or where there are no workers."""
+    """Raises for options of workers with a wrong value, or without workers."""
     check_int("num_workers", num_workers, least=0)
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or timeout < 0:
         raise ArgumentError(f"`timeout` must be a number of seconds, 0 for none; got {timeout!r}.")
@@ -92,7 +92,7 @@ def check_workers(
 
 
 def seed_of(generator: object) -> int:
-    """The seed that a generator stands for; 0 if there is none."""
+    """The seed of a generator; 0 without one."""
     if generator is None:
         return 0
     if isinstance(generator, np.random.Generator):
@@ -115,7 +115,7 @@ _shuffled: weakref.WeakValueDictionary[int, object] = weakref.WeakValueDictionar
 def warn_of_equal_orders(dataset: object) -> None:
     """Warns if a loader of this dataset was shuffled with the default seed before.
 
-    In torch each would have its own order; here an order depends on the seed alone.
+    In torch each loader would have its own order; here the order depends on the seed alone.
     """
     if _shuffled.get(id(dataset)) is dataset:
         warn_user(
@@ -124,5 +124,5 @@ def warn_of_equal_orders(dataset: object) -> None:
             "Pass generator=1, or another number, to one of them. To read further epochs, "
             "iterate over the same loader again."
         )
-    with contextlib.suppress(TypeError):  # of a list there are no weak references
+    with contextlib.suppress(TypeError):  # a list has no weak references
         _shuffled[id(dataset)] = dataset

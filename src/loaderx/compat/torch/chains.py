@@ -1,7 +1,7 @@
 """One epoch of a torch loader as a chain of loaderx: the order of the records, and their fetching.
 
-The elements of the chain are indices until the last stage, which fetches a batch of them.  Where
-the dataset is arrays and nothing else is to be done, rows are gathered instead.
+The elements of the chain are indices until the last stage, which fetches a batch of records.  If
+the dataset consists of arrays and nothing else is to be done, rows are gathered instead.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from loaderx.sources import ArraySource, adapt
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Order:
-    """In which order the records of a loader come, and how many of them make a batch."""
+    """The order of the records of a loader, and the number of records in a batch."""
 
     batch_size: int | None
     drop_last: bool
@@ -45,7 +45,7 @@ class Order:
 
 
 def gathered(dataset: object) -> Dataset[Tree] | None:
-    """The records of a dataset that is arrays, or a dataset of loaderx; None for all others."""
+    """The records of arrays, or of a loaderx dataset; None for other datasets."""
     if isinstance(dataset, Dataset):
         return dataset
     is_tensors = type(dataset).__name__ == "TensorDataset"
@@ -56,9 +56,9 @@ def gathered(dataset: object) -> Dataset[Tree] | None:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ListedBatches:
-    """What samplers give for one epoch: the indices of each batch."""
+    """The indices of each batch of one epoch, as a sampler gave them."""
 
-    lists: list[Any]  # arrays; if they are not numbers, lists of keys of any kind
+    lists: list[Any]  # arrays of numbers, or lists of keys of any kind
     are_numbers: bool
 
     @staticmethod
@@ -81,7 +81,7 @@ def fetched(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class UnsizedBatches:
-    """The batches of a sampler without a length, which may be endless: read as it goes."""
+    """The batches of a sampler without a length, which may be endless and is read on demand."""
 
     sampler: Iterable[Any]
     order: Order

@@ -1,8 +1,8 @@
-"""Has a dataset been changed since its workers were started?
+"""Detects changes of a dataset since its workers were started.
 
-Torch starts new workers in every epoch, so that ``dataset.transform = other`` between two epochs is
-seen by them.  Starting workers takes long, so here they stay while the attributes of the dataset,
-and of the objects in it, are the same.  What is changed inside an array or a long list is not seen.
+Torch starts new workers in every epoch, which see ``dataset.transform = other`` between two epochs.
+Starting workers takes long, so here they stay while the attributes of the dataset, and of the
+objects in it, are the same.  Changes inside an array or a long list are not detected.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Snapshot:
         self._before = _look(root)
 
     def holds(self) -> bool:
-        """Is all of it as it was?"""
+        """Whether nothing has changed."""
         now = _look(self._root)
         return len(now) == len(self._before) and all(map(_same, self._before, now))
 
@@ -48,7 +48,7 @@ def _attributes(value: object) -> dict[str, object]:
     if isinstance(value, (type, ModuleType)):
         return {}
     try:
-        found = object.__getattribute__(value, "__dict__")  # runs no code of the user's
+        found = object.__getattribute__(value, "__dict__")  # runs no user code
     except AttributeError:
         return {}
     return dict(found) if type(found) is dict else {}

@@ -1,4 +1,4 @@
-"""Records into batches by the rules of torch's ``default_collate``, with NumPy arrays.
+"""Makes batches of records by the rules of torch's ``default_collate``, with NumPy arrays.
 
 Numbers and arrays are stacked, dicts, lists and named tuples are structure, text stays as it is.  A
 tuple becomes a list, as in torch.  Numbers keep torch's widths: int64 and float64.
@@ -33,7 +33,7 @@ def default_collate(batch: Sequence[Tree]) -> Tree:
     if is_tensor(first):
         return _stacked([to_array(tensor) for tensor in batch])
     if isinstance(first, (str, bytes)):
-        return batch  # inside of tuples that is a tuple, as in torch
+        return batch  # inside tuples this is a tuple, as in torch
     if isinstance(first, (bool, int, float, complex, np.generic)):
         return _numbers(batch)
     if isinstance(first, Mapping):
@@ -54,24 +54,24 @@ numpy_collate = default_collate
 
 
 def default_convert(record: Tree) -> Tree:
-    """A record for a loader without batches: arrays in place of tensors and of NumPy's numbers."""
+    """A record for a loader without batches: arrays in place of tensors and NumPy scalars."""
     return _with_arrays(record, as_list=True)
 
 
 def arrays_of(batch: Tree) -> Tree:
-    """What a ``collate_fn`` of the user's made, with arrays in place of tensors."""
+    """The result of a user's ``collate_fn``, with arrays in place of tensors."""
     # Without torch there are no tensors to look for.
     return _with_arrays(batch, as_list=False) if "torch" in sys.modules else batch
 
 
 def is_tensor(value: object) -> bool:
-    """Is it a tensor of torch?  Who has one has imported torch."""
+    """Whether it is a torch tensor; without torch imported there are none."""
     tensor = getattr(sys.modules.get("torch"), "Tensor", None)
     return tensor is not None and isinstance(value, tensor)
 
 
 def to_array(tensor: Any) -> Array:
-    """A tensor as an array, without a copy where its memory is the CPU's."""
+    """A tensor as an array, without a copy if it is in CPU memory."""
     try:
         found: Array = tensor.detach().cpu().numpy()
     except TypeError as error:
@@ -111,7 +111,7 @@ def _numbers(values: Sequence[Any]) -> Array:
     found = np.asarray(values)
     if found.dtype == object or found.dtype.kind in "US":
         raise StackError(f"cannot make an array of the numbers {list(values)!r:.80}.")
-    # On some systems NumPy's own integers have 32 bits.
+    # On some systems NumPy's default integers have 32 bits.
     plain = found.dtype.kind == "i" and not isinstance(values[0], np.generic)
     return found.astype(np.int64, copy=False) if plain else found
 
@@ -129,7 +129,7 @@ def _stacked(arrays: list[Array]) -> Array:
 
 
 def _like(first: Mapping[Any, Tree], made: dict[Any, Tree]) -> Tree:
-    """A mapping of the same class, if that can be made of a dict."""
+    """A mapping of the same class, if it can be made from a dict."""
     kind: Callable[[dict[Any, Tree]], Tree] = type(first)
     if kind is dict:
         return made

@@ -13,7 +13,7 @@ State: TypeAlias = dict[str, Any]
 
 
 class Epoch(Iterator[Tree]):
-    """The batches of one epoch.  An exception of the dataset's comes as it was raised there."""
+    """The batches of one epoch.  An exception in the dataset is raised unchanged."""
 
     def __init__(self, runner: Runner[Tree] | None, number: int, *, as_lists: bool) -> None:
         self.number = number
@@ -55,15 +55,15 @@ class Epoch(Iterator[Tree]):
             self._batches.set_state(state)
 
     def close(self) -> None:
-        """Stops what runs in the background; ``next`` starts it again."""
+        """Stops the work in the background; ``next`` starts it again."""
         if self._batches is not None:
             self._batches.close()
 
 
 def _original(error: RecordError) -> BaseException:
-    """The exception of the user's code, with a note that says which batch it was."""
+    """The exception of the user's code, with a note that names the batch."""
     cause = error.__cause__
-    # A StopIteration would end the user's loop as if all were well.
+    # A StopIteration would end the user's loop without an error.
     if cause is None or isinstance(cause, StopIteration):
         return error
     cause.add_note(f"loaderx: {_said(error)}")

@@ -1,4 +1,4 @@
-"""What is done for one batch: the records of its indices are read and collated.
+"""Makes one batch: reads the records at its indices and collates them.
 
 Datasets written for torch draw from the global generators (``np.random``, ``random``, torch's own).
 These are seeded for each batch, from the seed, the epoch and the batch, so that the stream is the
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _turn = threading.RLock()  # threads share the generators; a dataset may use another loader
 
 
-_spare: list[MT19937] = []  # generators that are not in use; making one takes long
+_spare: list[MT19937] = []  # generators that are not in use, since making one takes long
 
 
 class MapStyle(Protocol):
@@ -87,10 +87,10 @@ class FetchListed:
 
 @contextmanager
 def seeded(words: Sequence[int]) -> Iterator[None]:
-    """Seeds the global generators for one batch; in the end they are as they were before.
+    """Seeds the global generators for one batch, and restores them afterwards.
 
-    NumPy's is exchanged for another one meanwhile: to save its state takes as long as ten records.
-    That loses the second number of a pair of legacy normals (``np.random.randn``), if it is open.
+    NumPy's generator is replaced for that time, since saving its state takes as long as ten
+    records.  This loses a pending second number of a pair of legacy normals (``np.random.randn``).
     """
     from numpy.random import MT19937, mtrand  # slow to import
 
@@ -116,7 +116,7 @@ def seeded(words: Sequence[int]) -> Iterator[None]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class WorkerInit:
-    """What each worker calls first: torch's function takes the number of the worker alone."""
+    """Called first in each worker; torch's function takes only the number of the worker."""
 
     worker_init_fn: Callable[[int], object]
 
@@ -126,7 +126,7 @@ class WorkerInit:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class IteratedBatches:
-    """The batches of a dataset that can only be iterated; called, it starts from the beginning."""
+    """The batches of a dataset that can only be iterated; each call starts from the beginning."""
 
     dataset: Iterable[Tree]
     batch_size: int | None
@@ -141,7 +141,7 @@ class IteratedBatches:
 
 
 def runs_of(values: Iterable[Tree], size: int, *, drop_last: bool) -> Iterator[list[Tree]]:
-    """Lists of so many values; the last may be shorter, unless it is dropped."""
+    """Lists of ``size`` values; the last may be shorter, unless it is dropped."""
     left = iter(values)
     while found := list(islice(left, size)):
         if drop_last and len(found) < size:

@@ -1,8 +1,8 @@
 """`DataLoader` with torch's arguments.
 
-Every ``iter(loader)`` is the next epoch.  Inside, it is one epoch of a `loaderx.DataLoader`: of the
-records' indices in their order, and of a function that fetches and collates a batch of them.  A
-sampler is read at the start of its epoch, in this process; it need not be torch's.
+Every ``iter(loader)`` is the next epoch, and one epoch of a `loaderx.DataLoader`: its chain has the
+indices of the records in order, and a function that fetches and collates a batch.  A sampler is
+read at the start of its epoch, in this process; it need not be a torch sampler.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _FIXED = frozenset(
 
 
 class Dataset(Generic[T_co]):
-    """A base class for datasets, where torch is not installed.  Torch's own are taken as well."""
+    """A base class for datasets if torch is not installed.  Torch datasets are taken as well."""
 
     def __getitem__(self, index: int) -> T_co:
         raise NotImplementedError(f"{type(self).__name__} needs a __getitem__(index).")
@@ -55,18 +55,18 @@ class DataLoader:
     ``multiprocessing_context``, ``in_order``.
 
     Args:
-        dataset: anything with ``__len__`` and ``__getitem__``; ``__getitems__`` is used where it
-            exists.  One that can only be iterated is read in this thread.
+        dataset: anything with ``__len__`` and ``__getitem__``; ``__getitems__`` is used if it
+            exists.  A dataset that can only be iterated is read in this thread.
         batch_size: None gives single records.
-        shuffle: a new order in every epoch.
-        sampler, batch_sampler: indices, or lists of them; read again for every epoch.
-        num_workers: worker processes.  The batches are the same for any number of them.
-        collate_fn: makes a batch of a list of records; `default_collate` if None.
-        drop_last: leave out a last batch that is not full.
+        shuffle: whether every epoch has a new order.
+        sampler, batch_sampler: indices, or lists of indices; read again for every epoch.
+        num_workers: the number of worker processes, which does not change the batches.
+        collate_fn: makes a batch from a list of records; `default_collate` if None.
+        drop_last: whether to leave out a last batch that is not full.
         timeout: a batch that takes longer (in seconds) is reported, with the stack of its worker.
-        worker_init_fn: called in each worker with its number, first of all.
-        generator: the seed: a number, or a generator of torch or NumPy.  0 by default.
-        prefetch_factor: batches made ahead, for each worker; 2 by default.
+        worker_init_fn: called first in each worker, with the worker's number.
+        generator: the seed, as a number or a generator of torch or NumPy; 0 by default.
+        prefetch_factor: the number of batches made ahead per worker; 2 by default.
         persistent_workers: None keeps workers until an attribute of the dataset changes; False
             starts new ones in every epoch, as torch does; True keeps them.
     """
@@ -137,7 +137,7 @@ class DataLoader:
         return records // self.batch_size if self.drop_last else -(-records // self.batch_size)
 
     def __bool__(self) -> bool:
-        return True  # else `if loader` would ask for its length, which not all have
+        return True  # otherwise `if loader` would call `len`, which some loaders do not have
 
     def __iter__(self) -> Iterator[Tree]:
         resumed, self._resumed = self._resumed, None
@@ -151,10 +151,10 @@ class DataLoader:
             self._current.set_state(resumed["state"])
         return self._current
 
-    # State, as torchdata's StatefulDataLoader has it ------------------------------------------
+    # State, as in torchdata's StatefulDataLoader ------------------------------------------
 
     def state_dict(self) -> State:
-        """The position: the epoch, and the next batch of it, as a small dict for JSON."""
+        """The position, an epoch and its next batch, as a small dict for JSON."""
         if self._resumed is not None:
             return dict(self._resumed)
         number, state = self._epoch, None

@@ -1,7 +1,7 @@
-"""What runs the epochs of a loader: a `loaderx.DataLoader`, kept from one epoch to the next.
+"""Runs the epochs of a loader on a `loaderx.DataLoader` that is kept from one epoch to the next.
 
-It is made again where the next epoch has another description: other indices of a sampler, or other
-arrays.  Its workers are started again where they would have an old dataset.
+It is made again if the next epoch has another description: other indices of a sampler, or other
+arrays.  Its workers are started again if they would have an old dataset.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from loaderx.extend import warn_user
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Settings:
-    """The arguments of a loader that say what it runs, and how."""
+    """The arguments of a loader that determine its batches and its engine."""
 
     dataset: Any
     order: Order
@@ -57,12 +57,12 @@ class Settings:
 
     @property
     def is_sized(self) -> bool:
-        """Is the order known when an epoch begins?"""
+        """Whether the order is known when an epoch begins."""
         return not self.is_iterated and (self.given_order is None or is_sized(self.given_order))
 
     @property
     def gathers(self) -> bool:
-        """Are batches rows of arrays, with nothing else to be done?"""
+        """Whether batches are rows of arrays, with nothing else to be done."""
         return (
             self.is_sized
             and self.order.batch_size is not None
@@ -71,7 +71,7 @@ class Settings:
         )
 
     def lists(self) -> ListedBatches | None:
-        """The indices of the batches of an epoch, if a sampler gives them: it is read here."""
+        """The indices of the batches of an epoch, read from the sampler; None without one."""
         if self.given_order is None or not self.is_batched or not self.is_sized or self.gathers:
             return None
         if self.batch_sampler is not None:
@@ -84,7 +84,7 @@ class Settings:
         if not self.num_workers:
             return Inline()
         if self.gathers:
-            return Auto(self.num_workers)  # no code of the user's runs: workers may not pay
+            return Auto(self.num_workers)  # no user code runs, so workers may not be faster
         if not self.is_sized:
             what = type(self.dataset if self.is_iterated else self.given_order).__name__
             also = " and a __getitem__" if self.is_iterated else ""
@@ -99,7 +99,7 @@ class Settings:
 
 
 def is_sized(value: object) -> bool:
-    """Has it a length?  A sampler above another may have a ``__len__`` that raises."""
+    """Whether it has a length.  The ``__len__`` of a sampler over another one may raise."""
     try:
         return len(value) >= 0  # type: ignore[arg-type]
     except (TypeError, NotImplementedError):
@@ -117,9 +117,9 @@ class Runs:
         self._seen: Snapshot | None = None  # the dataset as workers, or the chain, have it
 
     def runner(self, epoch: int, *, is_idle: bool) -> DataLoader[Tree] | None:
-        """What runs an epoch; None if there is nothing to run.
+        """The loader that runs an epoch; None if there is nothing to run.
 
-        ``is_idle`` if the last epoch has come to its end: no worker reads its indices any more.
+        ``is_idle`` means that the last epoch has ended, and no worker reads its indices any more.
         """
         settings = self._settings
         lists = settings.lists()
@@ -141,7 +141,7 @@ class Runs:
             self._runner.close()
 
     def _is_fresh(self) -> bool:
-        """Would the next epoch see the dataset as it is now?"""
+        """Whether the next epoch would see the dataset as it is now."""
         keep = self._settings.persistent_workers
         if self._seen is None or (keep and not self._settings.gathers):
             return True
@@ -151,7 +151,7 @@ class Runs:
         return False
 
     def _goes_on(self, lists: ListedBatches | None, is_idle: bool) -> bool:
-        """Can the runner of the last epoch run the next one, too?"""
+        """Whether the runner of the last epoch can also run the next one."""
         settings = self._settings
         if settings.given_order is None:
             return settings.is_iterated or len(settings.dataset) == self._records
@@ -182,7 +182,7 @@ class Runs:
         return fetched(indices, fetch, order.seed)
 
     def _listed_chain(self, lists: ListedBatches, batch: FetchBatch) -> Dataset[Tree]:
-        # Workers see the indices of the next epoch in a shared file.
+        # Workers read the indices of the next epoch from a shared file.
         shares = self._settings.num_workers and lists.are_numbers
         self._shared = SharedLists(lists.lists) if shares else None
         fetch = FetchListed(self._shared or lists.lists, batch)

@@ -1,7 +1,7 @@
 """The lists of indices of an epoch, in a file that worker processes have mapped as well.
 
-A sampler gives other indices in every epoch.  Workers that were started in the first epoch see
-those of the next, without being sent them.
+A sampler gives other indices in every epoch.  Workers that were started in the first epoch read the
+indices of the next one from the file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Indices = npt.NDArray[np.int64]
 
 
 class SharedLists:
-    """Lists of whole numbers.  The file has where each list ends, then all numbers."""
+    """Lists of integers.  The file has the end of each list, then all numbers."""
 
     def __init__(self, lists: Sequence[Indices]) -> None:
         self._sizes = _sizes(lists)
