@@ -37,6 +37,10 @@ def kept(request, monkeypatch):
     return request.param
 
 
+# For tests of columns, which know nothing of files and copies.
+once = pytest.mark.parametrize("kept", ["in memory"], indirect=True)
+
+
 def write(path, rows, names=NAMES, **options):
     with open(path, "w", newline="", encoding=options.pop("encoding", "utf-8")) as file:
         out = csv.writer(file, **options)
@@ -447,6 +451,7 @@ NUMBERS = st.one_of(
 )
 
 
+@once
 @pytest.mark.parametrize("dtype", ["int64", "float64", "uint8", "float32", "uint64", "bool"])
 @pytest.mark.parametrize("fill", [None, 1])
 @given(st.lists(NUMBERS, min_size=1, max_size=5).map(lambda cells: cells * FEW))
@@ -465,6 +470,7 @@ def test_numbers_are_those_of_one_by_one(dtype, fill, cells):
     assert dtype == "bool" or np.signbit(data.values).tolist() == np.signbit(slow).tolist()
 
 
+@once
 @given(st.lists(st.floats().map(repr), min_size=FEW))
 def test_floats_are_those_of_python(cells):
     column = CsvColumn("x", np.dtype(np.float64))
