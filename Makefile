@@ -9,12 +9,16 @@ export JAX_PLATFORMS ?= cpu
 # Else every worker process of the tests would compile all of loaderx anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-large test-owners test-grain fuzz lint types bench bench-quick bench-devices clean
+.PHONY: demo test tests test-large test-owners test-grain fuzz lint types bench bench-quick bench-devices clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/loaderx demo
 
-test: lint types
+# mypy, which uses one core, runs beside the first tests.
+test: $(VENV)/dev.stamp
+	$(MAKE) --no-print-directory -j 2 lint types tests
+
+tests: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 lint: $(VENV)/dev.stamp

@@ -11,18 +11,22 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from _pytest.doctest import DoctestModule
 
 from workers import loader_threads, worker_processes
 
-# Before anybody imports jax: eight devices made of one CPU.
+# Before anything imports jax: eight devices made of one CPU.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
+# Threads of OpenBLAS spin when NumPy is imported, and a test run starts a thousand interpreters.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # A shell that starts this in the background has Ctrl-C ignored, which tests of it would inherit.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     with contextlib.suppress(ValueError):  # not the main thread
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
+HAS_PROC = Path("/proc/self/fd").exists()
 collect_ignore_glob = ["files/*.py"]  # programs that wrote the files there, with other libraries
 
 hypothesis.settings.register_profile(
@@ -38,6 +42,12 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("loaderx")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file():
+    """Tests have no examples in their docstrings: looking for some in all files takes a second."""
+    return [one for one in (yield) if not isinstance(one, DoctestModule)]
+
+
 @pytest.fixture(autouse=True)
 def _own_cache_folder(tmp_path_factory, monkeypatch):
     """Indexes and copies of files go into a folder of the test run, never into the home folder."""
@@ -50,17 +60,15 @@ def _left_running() -> list[str]:
 
 def _descriptors() -> set[str]:
     found = set()
-    for entry in Path("/proc/self/fd").iterdir():
-        try:
-            found.add(f"{entry.name} -> {os.readlink(entry)}")
-        except OSError:
-            continue  # the descriptor of this very listing
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the descriptor of this very listing
+            found.add(f"{name} -> {os.readlink(f'/proc/self/fd/{name}')}")
     return {one for one in found if "/proc/" not in one and "pipe:" not in one}
 
 
 @pytest.fixture(autouse=True)
 def _no_leaks(request):
-    looks = Path("/proc/self/fd").exists() and "foreign" not in request.keywords
+    looks = HAS_PROC and "foreign" not in request.keywords
     before = _descriptors() if looks else set()
     gc.freeze()  # what is there by now (jax, pandas, ...) takes 0.2 s to look through, every time
     yield

@@ -11,6 +11,7 @@ import pytest
 
 from loaderx import Dataset, __version__, cli
 from loaderx.demo.train import DIGITS
+from processes import environment
 
 
 @pytest.mark.foreign
@@ -21,6 +22,7 @@ def test_a_stopped_training_goes_on_as_if_nothing_had_happened():
         text=True,
         timeout=240,
         check=False,
+        env=environment(),
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "same batches      yes" in done.stdout

@@ -28,6 +28,18 @@ MARKED = [
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
+@pytest.fixture
+def _fast_compiles():
+    """XLA compiles in a third of the time; what it makes runs slower."""
+    option = "jax_disable_most_optimizations"
+    jax = pytest.importorskip("jax")
+    before = jax.config.read(option)
+    jax.config.update(option, True)
+    yield
+    jax.config.update(option, before)
+
+
+@pytest.mark.usefixtures("_fast_compiles")
 @pytest.mark.parametrize("page", MARKED)
 def test_blocks_run(page, tmp_path, monkeypatch):
     """A `text` block after a Python block is what that one prints."""

@@ -24,7 +24,7 @@ from loaderx.loader.tasks.ranges import RangeTasks
 from loaderx.loader.tasks.records import RecordTasks
 from loaderx.loader.tasks.shared_steps import SharedStepTasks
 from loaderx.plans import chunk_windows
-from plain import grow
+from plain import everything, grow, maker
 
 TABLE = Path(__file__).with_name("mechanisms.txt")
 
@@ -147,15 +147,6 @@ def sees_recycling(engine, sharding, tmp_path, monkeypatch):
             places[address_of(batch["y"])] += 1
             del batch
     return len(places) < sum(places.values()) / 2
-
-
-def everything(record):
-    return True
-
-
-def maker(record):
-    """A record, and the thread that made it."""
-    return {**record, "thread": np.int32(threading.get_native_id())}
 
 
 def sees_units_in_workers(engine, sharding, tmp_path, monkeypatch):

@@ -100,12 +100,12 @@ def test_an_iterator_that_is_dropped(name, nbytes):
     two = sources(nbytes=nbytes)
     iterate_with_a_function_that_holds_its_iterator(dataset_of(name, two))
     two[0].wait_for(lambda: bool(two[0].fetched))
-    # A thread in the middle of a turn holds the iterator until that ends.
-    threads = [one for one in threading.enumerate() if one.name.startswith("loaderx-ahead")]
+    # A thread in the middle of a turn holds the iterator until that ends, and may start another.
     for _ in range(1000):
         gc.collect()
-        for thread in threads:
-            thread.join(PATIENCE_S / 1000)
+        for thread in threading.enumerate():
+            if thread.name.startswith("loaderx-ahead"):
+                thread.join(PATIENCE_S / 1000)
         if not loader_threads():
             return
     raise AssertionError(loader_threads())

@@ -324,7 +324,9 @@ def test_a_state_taken_inside_next_is_that_of_the_batch_under_way():
 @pytest.mark.parametrize("placed", PLACED)
 @pytest.mark.parametrize("kind", KINDS)
 def test_closing_wakes_a_next_that_waits_for_a_thread(kind, placed, monkeypatch):
-    monkeypatch.setattr("loaderx.loader.iterator.CLOSE_PATIENCE_S", 0.1)  # the thread goes on waiting
+    monkeypatch.setattr(
+        "loaderx.loader.iterator.CLOSE_PATIENCE_S", 0.1
+    )  # the thread goes on waiting
     begun, go_on = threading.Event(), threading.Event()
 
     def wait(x: Any) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import pytest
 import stream_host
 from loaderx import merge_states
 from oracle import assert_same
+from processes import environment
 
 SCRIPT = Path(stream_host.__file__)
 
@@ -30,7 +30,7 @@ def run(folder: Path, name: str, hosts: int, steps: int, source: str, **env: str
             ],
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "JAX_PLATFORMS": "cpu", **env},
+            env=environment(**env),
         )
         for host in range(hosts)
     ]  # fmt: skip

@@ -227,7 +227,6 @@ def sees_hints(one, cache, monkeypatch):
 def sees_pieces(one, cache, monkeypatch):
     """Of a dataset behind a URL, a part is fetched for a few records."""
     monkeypatch.setattr("loaderx.sources.remote.pieces.PIECE_BYTES", 1000)
-    monkeypatch.setattr("loaderx.sources.remote.pieces.REQUEST_BYTES", 1000)
     monkeypatch.setattr("loaderx.sources.formats.npy.LARGE", 0)
     monkeypatch.delenv("HF_TOKEN", raising=False)
     monkeypatch.setenv("HF_TOKEN_PATH", "/none")

@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import os
 import threading
 
 import numpy as np
 import pytest
 
 from loaderx.testing import IndexStageContract
+from stage_functions import ByProcess, double, jitter, keep, numbered
 
 
 class Numbers(IndexStageContract):
     def example_records(self):
         return [{"x": np.int64(x)} for x in (5, 3, 9, 3, 8, 1, 1, 4, 7, 2, 6, 0, 9)]
-
-
-def double(record):
-    return {"x": record["x"] * 2}
-
-
-def jitter(record, rng):
-    return {**record, "jitter": rng.random()}
-
-
-def numbered(index, record):
-    return {**record, "index": index}
 
 
 class TestMap(Numbers):
@@ -141,24 +129,12 @@ def contract_of(function, other=None):
     return Contract()
 
 
-def keep(record):
-    return record
-
-
 class Counts:
     def __init__(self):
         self.made = itertools.count()
 
     def __call__(self, record):
         return {**record, "n": next(self.made)}
-
-
-class ByProcess:
-    def __init__(self):
-        self.home = os.getpid()
-
-    def __call__(self, record):
-        return {"x": record["x"] + (os.getpid() != self.home)}
 
 
 class Unpicklable:

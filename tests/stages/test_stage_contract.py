@@ -12,6 +12,7 @@ import pytest
 from loaderx.stages import WindowStage
 from loaderx.testing import StageContract
 from loaderx.testing.stage_work import is_shown
+from stage_functions import are_not_three, counted, is_not_three, jitter, value
 from window_stages import DropRepeated, Neighbours, Sample, SortBy
 
 
@@ -25,10 +26,6 @@ class Texts(StageContract):
 
     def example_records(self):
         return [{"t": np.arange(n, dtype=np.int32) + n} for n in (3, 1, 5, 2, 2, 4, 1, 6, 3)]
-
-
-def value(record):
-    return int(record["x"])
 
 
 class TestReorders(Numbers):
@@ -153,22 +150,6 @@ class TestWindowShuffle(Numbers):
 
     def apply_with_other_options(self, dataset):
         return dataset.filter(is_shown).shuffle(seed=1, window=8)
-
-
-def is_not_three(record):
-    return bool(record["x"] != 3)
-
-
-def are_not_three(columns):
-    return columns["x"] != 3
-
-
-def counted(record):
-    return [{"x": record["x"], "n": n} for n in range(value(record) % 3)]
-
-
-def jitter(record, rng):
-    return {**record, "jitter": rng.random()}
 
 
 # What is wrong ----------------------------------------------------------------------------------

@@ -55,3 +55,12 @@ def hold(element: Any) -> Any:
     with _one_at_a_time:
         time.sleep(0.02)
     return element
+
+
+def everything(element: Any) -> bool:
+    return True
+
+
+def maker(record: dict[str, Any]) -> dict[str, Any]:
+    """A record, and the thread that made it."""
+    return {**record, "thread": np.int32(threading.get_native_id())}

@@ -19,15 +19,27 @@ def loader_threads() -> set[str]:
 
 def worker_processes() -> list[str]:
     """Worker processes of this one, dying and dead ones that nobody waited for included."""
+    try:  # run after every test, and most start no process
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return []
     found = []
-    for children in Path("/proc/self/task").glob("*/children"):
-        with contextlib.suppress(OSError):  # a thread that has just ended
-            for pid in children.read_text().split():
-                with contextlib.suppress(OSError):
-                    command = Path(f"/proc/{pid}/cmdline").read_text()
-                    # Whoever dies has no command line.
-                    if "processes/worker_main.py" in command or not command:
-                        found.append(f"process {pid}")
+    for pid in children_of("self"):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline") as file:
+            command = file.read()
+            # A process that is dying has no command line.
+            if "processes/worker_main.py" in command or not command:
+                found.append(f"process {pid}")
+    return found
+
+
+def children_of(process: int | str) -> list[str]:
+    """The processes that a process has started, by number; none where there is no /proc."""
+    found, tasks = [], f"/proc/{process}/task"
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(tasks):
+            with contextlib.suppress(OSError), open(f"{tasks}/{thread}/children") as file:
+                found += file.read().split()  # an error: a thread that has just ended
     return found
 
 

@@ -23,20 +23,25 @@ def check_equal(found: object, expected: object, what: str) -> None:
     """Two trees must have the same leaves, with the same dtypes, shapes and values."""
     leaves, structure = flatten(found)
     others, other = flatten(expected)
-    check(
-        structure is other,
-        f"{what} has the leaves {structure.paths()}, expected are {other.paths()}.",
-    )
+    if structure is not other:
+        raise AssertionError(
+            f"{what} has the leaves {structure.paths()}, expected are {other.paths()}."
+        )
     for path, one, two in zip(structure.paths(), leaves, others, strict=True):
-        where = f'leaf "{path}" of {what}' if path else what
-        _check_leaf(as_array(one), as_array(two), where)
+        message = _difference(as_array(one), as_array(two))
+        if message:
+            where = f'leaf "{path}" of {what}' if path else what
+            raise AssertionError(f"{where} {message}")
 
 
-def _check_leaf(found: Array, expected: Array, where: str) -> None:
-    have, want = (f"{one.dtype}{list(one.shape)}" for one in (found, expected))
-    check(have == want, f"{where} is {have}, expected is {want}.")
-    is_equal = np.array_equal(found, expected, equal_nan=found.dtype.kind in "fc")
-    check(is_equal, f"{where} has other values than expected:\n{found}\nexpected:\n{expected}")
+def _difference(found: Array, expected: Array) -> str:
+    """What is wrong, or nothing: text is made of arrays only where they differ."""
+    if found.dtype != expected.dtype or found.shape != expected.shape:
+        have, want = (f"{one.dtype}{list(one.shape)}" for one in (found, expected))
+        return f"is {have}, expected is {want}."
+    if np.array_equal(found, expected, equal_nan=found.dtype.kind in "fc"):
+        return ""
+    return f"has other values than expected:\n{found}\nexpected:\n{expected}"
 
 
 def check_all_equal(found: Sequence[object], expected: Sequence[object], what: str) -> None:

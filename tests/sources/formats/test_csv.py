@@ -37,6 +37,10 @@ def kept(request, monkeypatch):
     return request.param
 
 
+# For tests of columns, which know nothing of files and copies.
+once = pytest.mark.parametrize("kept", ["in memory"], indirect=True)
+
+
 def write(path, rows, names=NAMES, **options):
     with open(path, "w", newline="", encoding=options.pop("encoding", "utf-8")) as file:
         out = csv.writer(file, **options)
@@ -482,6 +486,7 @@ NUMBERS = st.one_of(
 )
 
 
+@once
 @pytest.mark.parametrize("dtype", ["int64", "float64", "uint8", "float32", "uint64", "bool"])
 @pytest.mark.parametrize("fill", [None, 1])
 @given(st.lists(NUMBERS, min_size=1, max_size=5).map(lambda cells: cells * FEW))
@@ -511,6 +516,7 @@ COLUMNS = [
 ]
 
 
+@once
 @given(st.lists(st.tuples(*[NUMBERS] * len(COLUMNS)), max_size=9), st.integers(1, FEW))
 @example([("1", "x", "2", "3.5", "", "4", "NA")], 1)
 def test_columns_that_are_parsed_together(rows, times):
@@ -525,6 +531,7 @@ def test_columns_that_are_parsed_together(rows, times):
         assert data.values.dtype == alone.values.dtype
 
 
+@once
 @given(st.lists(st.floats().map(repr), min_size=FEW))
 def test_floats_are_those_of_python(cells):
     column = CsvColumn("x", np.dtype(np.float64))

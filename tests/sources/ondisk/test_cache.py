@@ -284,6 +284,29 @@ def test_processes_may_make_an_index_at_once(tmp_path, paths):
     assert len(os.listdir(tmp_path / "cache" / "index")) == 1
 
 
+def test_an_index_that_was_made_meanwhile_stays(tmp_path, paths):
+    """The process that made it may be opening its files."""
+    files, folder = FileSet(paths), tmp_path / "cache"
+    first = []
+
+    def indexed(number):
+        return IndexedFile({"ends": np.flatnonzero(files.data(number) == 10)})
+
+    def overtaken(number):
+        if not first:
+            CacheFolder(str(folder)).index("lines", 1, files, indexed)
+            first.extend(one.stat().st_ino for one in (folder / "index").iterdir() if is_made(one))
+        return indexed(number)
+
+    found = CacheFolder(str(folder)).index("lines", 1, files, overtaken)
+    assert found.arrays["ends"].tolist() == [1, 4, 3]
+    assert [one.stat().st_ino for one in (folder / "index").iterdir()] == first
+
+
+def is_made(entry):
+    return not entry.name.endswith(".tmp")
+
+
 def test_copies(tmp_path, paths):
     cache = CacheFolder(str(tmp_path / "cache"))
     calls = []
@@ -357,7 +380,7 @@ def test_links_are_not_followed(tmp_path, paths):
 KILLED = """
 import os, signal, sys
 from loaderx.sources.cache.folder import making
-with making(sys.argv[1]) as temporary:
+with making(sys.argv[1], os.path.isdir) as temporary:
     open(os.path.join(temporary, "half"), "w").close()
     os.kill(os.getpid(), signal.SIGKILL)
 """

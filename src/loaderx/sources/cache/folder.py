@@ -126,7 +126,7 @@ class CacheFolder:
     def _make_index(
         self, place: str, kind: str, files: FileSet, indexer: Indexer, shown: Progress
     ) -> FileIndex:
-        with making(place) as temporary:
+        with making(place, keep=lambda found: _is_whole_index(found, len(files))) as temporary:
             _write_index(temporary, kind, files, indexer, shown)
         return _read_index(place, len(files))
 
@@ -231,7 +231,7 @@ def key_of(
 
 
 @contextlib.contextmanager
-def making(place: str, keep: Callable[[str], bool] | None = None) -> Iterator[str]:
+def making(place: str, keep: Callable[[str], bool]) -> Iterator[str]:
     """A new folder, renamed to ``place`` if the block succeeds, else removed.
 
     If another process was faster, a folder that ``keep`` finds whole is left as it is: it may be in
@@ -247,7 +247,7 @@ def making(place: str, keep: Callable[[str], bool] | None = None) -> Iterator[st
         try:
             os.rename(temporary, place)
         except OSError:  # another process was faster, or the existing entry is damaged
-            if not (keep is not None and is_usable(place) and keep(place)):
+            if not (is_usable(place) and keep(place)):
                 shutil.rmtree(place, ignore_errors=True)
                 os.rename(temporary, place)
     finally:
@@ -404,6 +404,13 @@ def _write_index(folder: str, kind: str, files: FileSet, indexer: Indexer, shown
         "notes": notes,
     }
     _write_description(folder, told)
+
+
+def _is_whole_index(folder: str, files: int) -> bool:
+    with contextlib.suppress(Exception):
+        _read_index(folder, files)
+        return True
+    return False
 
 
 def _read_index(folder: str, files: int) -> FileIndex:
