@@ -236,7 +236,9 @@ def ten_of_twenty(operations, workers):
         (2, (PlusOne(),), True),
         (2, (PlusOne(), Even()), False),
     ],
-    ids=str,
+    ids=lambda value: (
+        "+".join(type(one).__name__ for one in value) if isinstance(value, tuple) else str(value)
+    ),
 )
 def test_the_last_batch_of_a_source_that_ends_by_itself(workers, first, drop_remainder):
     """As Grain has it without workers; with several, too, where batches are made by index."""
