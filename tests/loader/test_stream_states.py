@@ -96,7 +96,7 @@ def test_a_state_in_full():
             "filter(function='odd')",
             "repeat()",
             "batch(size=8, lanes=2)",
-            "units 8",
+            "units 8/8, deal 2",
         ],
         "data": ["#c460f67f"],
     }
@@ -144,6 +144,15 @@ def test_other_units_are_refused_even_if_not_strict():
     with pytest.warns(LoaderxWarning, match="Continuing at the same rows"):
         longer.set_state(state, strict=False)
     assert sorted(next(longer).tolist()) == [160, 162, 164, 166]
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_states_of_the_earlier_deal_are_refused(strict):
+    state = state_of(endless())
+    chain = [*state["chain"][:-1], state["chain"][-1].partition(", deal")[0]]
+    assert chain != state["chain"]
+    with pytest.raises(StateError, match=r"dealt records to lanes in another way \(deal 1; this"):
+        iter(DataLoader(endless())).set_state({**state, "chain": chain}, strict=strict)
 
 
 def test_a_renamed_function_only_warns():

@@ -39,9 +39,9 @@ from streams import STREAM, count_up, even
         (lambda: STREAM.take(9).batch(4, lanes=2), ChainError, r".take\(9\) of a stream counts its"),
         (lambda: STREAM.skip(9).batch(4, lanes=2), ChainError, "needs one lane, not 2"),
         (
-            lambda: STREAM.shuffle(window=60).batch(4, lanes=4),
+            lambda: STREAM.batch(101, lanes=101),
             ChainError,
-            "100 records in units of 60 are 2 units, too few for 4 lanes. Use a smaller window",
+            "100 records are too few for 101 lanes",
         ),
         (lambda: Dataset.zip([STREAM, STREAM]), ChainError, "zip: dataset 0 is a stream"),
         (lambda: Dataset.concatenate([STREAM, STREAM]), ChainError, "or use Dataset.mix"),

@@ -21,6 +21,7 @@ from loaderx.tree import flatten, map_leaves
 
 Row = tuple[Any, int]  # a record, and its key
 Placed = tuple[int, Any, int]  # with its place in the unit before it
+Epoch = tuple[int, int]  # its key, and how many epochs came before it
 
 
 def elements(dataset: Any) -> Iterator[Any]:
@@ -28,20 +29,27 @@ def elements(dataset: Any) -> Iterator[Any]:
     node = node_of(dataset)
     seed = node.default_seed()
     if node.batched:
-        for batch, _ in _batches(node, 0, seed):
+        for batch, _ in _batches(node, (0, 0), seed):
             yield batch
     else:
-        for record, _ in _lane(node, 0, 0, 1, seed, _only_masks(node)):
+        for record, _ in _lane(node, (0, 0), 0, 1, seed, _only_masks(node)):
             yield record
 
 
-def _batches(node: Node, epoch: int, seed: int) -> Iterator[tuple[Any, list[int]]]:
+def _epochs(epoch: Epoch, node: stages.Repeated) -> Iterator[Epoch]:
+    """The epochs of a repeat."""
+    for q in itertools.count() if node.epochs is None else range(node.epochs):
+        key = oracle.child_epoch(epoch[0], q, node.repeats)
+        yield key, epoch[1] * (node.epochs or 1) + q
+
+
+def _batches(node: Node, epoch: Epoch, seed: int) -> Iterator[tuple[Any, list[int]]]:
     match node:
         case stages.Batched():
             yield from _cut(node, epoch, seed)
         case stages.Repeated():
-            for q in itertools.count() if node.epochs is None else range(node.epochs):
-                yield from _batches(node.input, oracle.child_epoch(epoch, q, node.repeats), seed)
+            for inner in _epochs(epoch, node):
+                yield from _batches(node.input, inner, seed)
         case stages.Sliced():
             stop = None if node.count is None else node.start + node.count
             yield from itertools.islice(_batches(node.input, epoch, seed), node.start, stop)
@@ -52,7 +60,7 @@ def _batches(node: Node, epoch: int, seed: int) -> Iterator[tuple[Any, list[int]
             yield from _batches(node.inputs[0], epoch, seed)
 
 
-def _cut(node: stages.Batched, epoch: int, seed: int) -> Iterator[tuple[Any, list[int]]]:
+def _cut(node: stages.Batched, epoch: Epoch, seed: int) -> Iterator[tuple[Any, list[int]]]:
     masked = _only_masks(node.input)
     lanes = [_lane(node.input, epoch, lane, node.lanes, seed, masked) for lane in range(node.lanes)]
     while True:
@@ -76,12 +84,12 @@ def _cut(node: stages.Batched, epoch: int, seed: int) -> Iterator[tuple[Any, lis
 
 
 def _lane(
-    node: Node, epoch: int, lane: int, lanes: int, seed: int, masked: bool = False
+    node: Node, epoch: Epoch, lane: int, lanes: int, seed: int, masked: bool = False
 ) -> Iterator[Row]:
     """The rows of one lane; ``masked``: of a stream that only masks."""
     node, above = _found_below(node)
-    for e, inner in _passes(above, epoch):
-        yield from _one_pass(node, inner, above, e, lane, lanes, seed, masked)
+    for inner in _passes(above, epoch):
+        yield from _one_pass(node, inner, above, lane, lanes, seed, masked)
 
 
 def _found_below(node: Node) -> tuple[Node, list[Node]]:
@@ -96,39 +104,32 @@ def _found_below(node: Node) -> tuple[Node, list[Node]]:
     return node, above
 
 
-def _passes(above: list[Node], epoch: int) -> Iterator[tuple[int, int]]:
-    """Epoch keys of all passes of the repeats above, outermost first."""
+def _passes(above: list[Node], epoch: Epoch) -> Iterator[Epoch]:
+    """The epochs of the repeats above, outermost first."""
     repeats = [node for node in reversed(above) if isinstance(node, stages.Repeated)]
 
-    def nested(number: int, key: int) -> Iterator[int]:
+    def nested(number: int, outer: Epoch) -> Iterator[Epoch]:
         if number == len(repeats):
-            yield key
+            yield outer
             return
-        node = repeats[number]
-        for q in itertools.count() if node.epochs is None else range(node.epochs):
-            yield from nested(number + 1, oracle.child_epoch(key, q, node.repeats))
+        for inner in _epochs(outer, repeats[number]):
+            yield from nested(number + 1, inner)
 
-    for key in nested(0, epoch):
-        yield key, key
+    yield from nested(0, epoch)
 
 
 def _one_pass(
-    node: Node, epoch: int, above: list[Node], key: int, lane: int, lanes: int, seed: int,
-    masked: bool,
-) -> Iterator[Row]:  # fmt: skip
+    node: Node, epoch: Epoch, above: list[Node], lane: int, lanes: int, seed: int, masked: bool
+) -> Iterator[Row]:
     above = [stage for stage in above if not isinstance(stage, stages.Repeated)]
     windows = [w for w in map(_window, above) if w is not None]
     if not node.is_stream:
         size = _unit_size(node, above, lanes, masked)
-        for number in itertools.count():
-            first = (lane + number * lanes) * size
-            if node.length is not None and first >= node.length:
-                return
-            stop = first + size if node.length is None else min(first + size, node.length)
+        for number, first, stop in _own_units(node.length, size, epoch[1], lane, lanes):
             rows: list[Placed] = [
-                (p - first, *oracle.record_at(node, epoch, p, seed)) for p in range(first, stop)
+                (p - first, *oracle.record_at(node, epoch[0], p, seed)) for p in range(first, stop)
             ]
-            yield from _through(above, rows, epoch, first, seed)
+            yield from _through(above, rows, epoch[0], number, seed)
         return
     source = _ordered(node, epoch, lane, lanes, seed)
     size = max(windows, default=1)
@@ -137,10 +138,26 @@ def _one_pass(
         if not taken:
             return
         placed = [(place, value, key) for place, (value, key) in enumerate(taken)]
-        yield from _through(above, placed, epoch, number * size, seed)
+        yield from _through(above, placed, epoch[0], number, seed)
 
 
-def _ordered(node: Node, epoch: int, lane: int, lanes: int, seed: int) -> Iterator[Row]:
+def _own_units(
+    length: int | None, size: int, before: int, lane: int, lanes: int
+) -> Iterator[tuple[int, int, int]]:
+    """The units of a lane in an epoch: number, first record, and the one after the last."""
+    if length is None:
+        for number in itertools.count(lane, lanes):
+            yield number, number * size, (number + 1) * size
+    count = _unit_count(length, size, lanes)
+    for number in range(count):
+        if (before + number) % lanes == lane:  # one lane further in every epoch
+            bounds = number * length // count, (number + 1) * length // count
+            if lanes == 1:
+                bounds = number * size, min(length, (number + 1) * size)
+            yield number, *bounds
+
+
+def _ordered(node: Node, epoch: Epoch, lane: int, lanes: int, seed: int) -> Iterator[Row]:
     match node:
         case stages.Sliced():
             stop = None if node.count is None else node.start + node.count
@@ -148,22 +165,26 @@ def _ordered(node: Node, epoch: int, lane: int, lanes: int, seed: int) -> Iterat
             yield from itertools.islice(inner, node.start, stop)
         case stages.FromIterable():
             for number, record in enumerate(node.source.make(lane, lanes)):
-                yield record, fold_int(epoch, number, ROW)
+                yield record, fold_int(epoch[0], number, ROW)
         case stages.Mixed():
             yield from _mixed(node, epoch, lane, lanes, seed)
 
 
-def _mixed(node: Any, epoch: int, lane: int, lanes: int, seed: int) -> Iterator[Row]:
+def _mixed(node: Any, epoch: Epoch, lane: int, lanes: int, seed: int) -> Iterator[Row]:
     def component(number: int, q: int) -> Iterator[Row]:
         part = node.components[number]
-        key = oracle.child_epoch(epoch, q, node.repeats) if node.stop == "repeat" else epoch
-        return _lane(part, key, lane, lanes, oracle.seed_in(node, number, seed))
+        inner = epoch
+        if node.stop == "repeat":
+            inner = (oracle.child_epoch(epoch[0], q, node.repeats), epoch[1] + q)
+        return _lane(part, inner, lane, lanes, oracle.seed_in(node, number, seed))
 
     rounds = [0] * len(node.components)
     ended = [False] * len(node.components)
     readers = [component(number, 0) for number in range(len(rounds))]
     period = len(node.schedule.component)
-    for position in itertools.count():
+    for number in itertools.count():
+        turn = (number * 0x9E3779B97F4A7C15 % 2**64 >> 32) * lanes >> 32
+        position = number * lanes + (lane + turn) % lanes
         c = int(node.schedule.component[position % period])
         row = next(readers[c], None)
         if row is None:
@@ -180,8 +201,18 @@ def _mixed(node: Any, epoch: int, lane: int, lanes: int, seed: int) -> Iterator[
 # Units: the rules of docs/design.md, "Streams" ----------------------------------------------------
 
 
-def units(node: Node) -> list[tuple[str, int]]:
-    """Units of datasets ("unit") and windows over ordered rows ("window"), from the top down."""
+def _unit_count(length: int, size: int, lanes: int) -> int:
+    count = lanes
+    while count * size < length and count + lanes <= length:
+        count += lanes
+    return count
+
+
+def units(node: Node) -> list[tuple[str, int, str]]:
+    """Units of datasets ("unit") and windows over ordered rows ("window"), from the top down.
+
+    Each has its size, and the text that a state has for it.
+    """
     cut = next(
         (
             n
@@ -195,12 +226,17 @@ def units(node: Node) -> list[tuple[str, int]]:
     return _units(records, lanes, _only_masks(records))
 
 
-def _units(node: Node, lanes: int, masked: bool) -> list[tuple[str, int]]:
+def _units(node: Node, lanes: int, masked: bool) -> list[tuple[str, int, str]]:
     node, above = _found_below(node)
     windows = [w for w in map(_window, above) if w is not None]
     if not node.is_stream:
-        return [("unit", _unit_size(node, above, lanes, masked))]
-    found = [("window", max(windows))] if windows else []
+        size = _unit_size(node, above, lanes, masked)
+        if node.length is None or lanes == 1:
+            return [("unit", size, str(size))]
+        count = _unit_count(node.length, size, lanes)
+        size = max(size, -(-node.length // count))
+        return [("unit", size, f"{size}/{count}")]
+    found = [("window", max(windows), str(max(windows)))] if windows else []
     for below in node.inputs:
         found += _units(below, lanes, False)
     return found
@@ -249,15 +285,17 @@ def _window(node: Node) -> int | None:
 
 
 def _through(
-    above: list[Node], rows: list[Placed], epoch: int, first: int, seed: int
+    above: list[Node], rows: list[Placed], epoch: int, number: int, seed: int
 ) -> Iterator[Row]:
     for node in above:
-        rows = list(_stage(node, rows, epoch, first, seed))
+        rows = list(_stage(node, above, rows, epoch, number, seed))
     for _, value, key in rows:
         yield value, key
 
 
-def _stage(node: Node, rows: list[Placed], epoch: int, first: int, seed: int) -> Iterator[Placed]:
+def _stage(
+    node: Node, above: list[Node], rows: list[Placed], epoch: int, number: int, seed: int
+) -> Iterator[Placed]:
     match node:
         case stages.Transformed():
             for place, value, key in rows:
@@ -269,25 +307,26 @@ def _stage(node: Node, rows: list[Placed], epoch: int, first: int, seed: int) ->
                     yield place, value, key
         case stages.FlatMapped():
             for place, value, key in rows:
-                for number, made in enumerate(node.function.call(value)):
-                    yield place, made, fold_int(key, number, CHILD)
+                for child, made in enumerate(node.function.call(value)):
+                    yield place, made, fold_int(key, child, CHILD)
         case stages.WindowShuffled():
             stage = fold_int(
                 epoch,
                 fold_int(oracle.seed_of(node.own_seed, seed), node.random_stages, ORDER),
                 ORDER,
             )
-            for number, group in _windows(rows, node.window, first):
-                key = fold_int(stage, number, ORDER)
+            largest = max(w for w in map(_window, above) if w is not None)
+            for inside, group in _windows(rows, node.window):
+                key = fold_int(stage, number * (largest // node.window) + inside, ORDER)
                 for i, (place, _, _) in enumerate(group):
                     moved = group[oracle.permuted(i, len(group), key)]
                     yield place, moved[1], moved[2]
         case stages.PackedRecords():
-            for _, group in _windows(rows, node.options.window, first):
+            for _, group in _windows(rows, node.options.window):
                 for value, key in packed([(v, k) for _, v, k in group], node.options):
                     yield group[0][0], value, key
         case stages.WindowMapped():
-            for _, group in _windows(rows, node.window, first):
+            for _, group in _windows(rows, node.window):
                 yield from _window_mapped(node, group, seed)
         case stages.Guarded() | stages.Skipping():
             yield from rows
@@ -310,8 +349,8 @@ def _window_mapped(node: stages.WindowMapped, group: list[Placed], seed: int) ->
     return [(place, value, key) for place, (_, value), key in zip(places, made, keys, strict=True)]
 
 
-def _windows(rows: list[Placed], window: int, first: int) -> Iterator[tuple[int, list[Placed]]]:
-    for number, group in itertools.groupby(rows, lambda row: (row[0] + first) // window):
+def _windows(rows: list[Placed], window: int) -> Iterator[tuple[int, list[Placed]]]:
+    for number, group in itertools.groupby(rows, lambda row: row[0] // window):
         yield number, list(group)
 
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from loaderx.chain.node import Node
 from loaderx.chain.unit_size import StreamInput
 from loaderx.reading.empty_epochs import EmptyEpochs
-from loaderx.reading.lookahead import Lookahead
+from loaderx.reading.lookahead import Lookahead, Path
 from loaderx.reading.monitor import Meter, Monitor
 from loaderx.reading.operators import Request
 from loaderx.reading.readers import Reader, UnitReader
@@ -34,7 +35,7 @@ class Reading(Protocol):
     @property
     def monitor(self) -> Monitor: ...
 
-    def look_ahead(self, number: int, lane: range) -> Lookahead:
+    def look_ahead(self, number: int, lane: Callable[[Path], range]) -> Lookahead:
         """Submits the units of a lane ahead of its reader."""
 
 
@@ -119,6 +120,7 @@ class StreamBuild:
             above.stages,
             above.finish,
             rows=rows,
+            units=above.input.units,
             length=node.length,
             longest=node.once_through,
             limit=node.limit,
@@ -131,7 +133,7 @@ class StreamBuild:
         lanes, empty_epochs = self.lanes, self.empty_epochs
 
         def make(reading: Reading, lane: int) -> Reader:
-            own = plan.units_of(lane, lanes)
+            own = partial(plan.units_of, lane, lanes)
             lookahead, note = reading.look_ahead(number, own), reading.monitor.note
             return UnitReader(plan, lookahead, own, lanes, note, empty_epochs)
 

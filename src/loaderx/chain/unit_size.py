@@ -14,7 +14,7 @@ from loaderx.chain.node import Node, ShuffledBlocks
 from loaderx.chain.stream_stage import stream_cut
 from loaderx.errors import ChainError
 from loaderx.frozen import Frozen
-from loaderx.reading.unit_plan import UnitBounds
+from loaderx.reading.unit_plan import EqualUnits, UnitBounds
 from loaderx.tree import ArraySpec, flatten
 
 UNIT_ROWS = 1024
@@ -22,6 +22,7 @@ MASKED_UNIT_ROWS = 8192  # if records are only masked
 MANY_UNIT_ROWS = 64  # if many records are made of each
 UNKNOWN_UNIT_ROWS = 256  # if the size of a record is not known
 UNIT_BYTES = 8 << 20
+DEAL_VERSION = 2  # how units and the positions of mixes are dealt to lanes
 
 
 class StreamInput(Frozen):
@@ -29,15 +30,19 @@ class StreamInput(Frozen):
 
     node: Node
     rows: int | None  # None for ordered rows without a window above: any number is read together
+    units: int | None  # None for ordered rows, and for a dataset that is endless
     inputs: tuple[StreamInput, ...]  # those of ordered rows
+    lanes: int = 1
     blocks: ShuffledBlocks | None = None  # units are whole windows of it, of about ``rows`` rows
 
     def bounds(self, seed: int) -> UnitBounds | None:
-        """Where units begin and end, if they are whole windows of shuffled blocks."""
-        if self.blocks is None:
-            return None
+        """Where units begin and end, if they do not all have the same size."""
         assert self.rows is not None
-        return self.blocks.unit_bounds(seed, self.rows)
+        if self.blocks is not None:
+            return self.blocks.unit_bounds(seed, self.rows)
+        if self.units is None or self.lanes == 1:
+            return None
+        return EqualUnits(self.node.length or 0, self.units)
 
     def below(self) -> Iterator[StreamInput]:
         """This input and those below it."""
@@ -53,9 +58,14 @@ def stream_input_of(node: Node) -> StreamInput:
 
 
 def unit_fingerprint(top: StreamInput) -> str:
-    """The sizes of the units, for a saved state, whose positions count them."""
-    sizes = [str(each.rows) for each in top.below() if each.rows is not None]
-    return f"units {','.join(sizes) or 'none'}"
+    """The units, for a saved state, whose positions count them."""
+    sizes = [
+        str(each.rows) if each.units is None or each.lanes == 1 else f"{each.rows}/{each.units}"
+        for each in top.below()
+        if each.rows is not None
+    ]
+    deal = f", deal {DEAL_VERSION}" if top.lanes > 1 else ""
+    return f"units {','.join(sizes) or 'none'}{deal}"
 
 
 def check_lanes(node: Node, lanes: int) -> None:
@@ -65,12 +75,11 @@ def check_lanes(node: Node, lanes: int) -> None:
     for below in node.below():
         below.check_lanes(lanes)
     for each in _topmost(node, lanes).below():
-        length, rows = each.node.length, each.rows
-        units = lanes if length is None or rows is None else -(-length // rows)
-        if units < lanes:
+        length, units = each.node.length, each.units
+        if length is not None and units is not None and min(length, units) < lanes:
             raise ChainError(
-                f"{length} records in units of {rows} are {units} units, too few for {lanes} "
-                "lanes. Use a smaller window, fewer lanes, or .repeat() before the stream begins."
+                f"{length} records are too few for {lanes} lanes. Use fewer lanes, or .repeat() "
+                "before the stream begins."
             )
 
 
@@ -91,11 +100,24 @@ def _input(node: Node, lanes: int, *, masked: bool) -> StreamInput:
             least = 1 if blocks.span else _fair_share(node, lanes, most)
             rows = blocks.whole_windows(max(windows, default=least))
             if (node.length or 0) >= lanes * rows:
-                return StreamInput(node, rows, (), blocks)
+                return StreamInput(node, rows, -(-(node.length or 0) // rows), (), lanes, blocks)
         rows = max(windows) if windows else _fair_share(node, lanes, most)
-        return StreamInput(node, rows, ())
+        units = _unit_count(node.length, rows, lanes)
+        if node.length is not None and units is not None:
+            rows = max(rows, -(-node.length // units))
+        return StreamInput(node, rows, units, (), lanes)
     inputs = [_input(below, lanes, masked=masked) for below in node.inputs]
-    return StreamInput(node, max(windows, default=None), tuple(inputs))
+    return StreamInput(node, max(windows, default=None), None, tuple(inputs), lanes)
+
+
+def _unit_count(length: int | None, rows: int, lanes: int) -> int | None:
+    """As many units for each lane, none of them empty.
+
+    Those of several lanes are nearly equal, so an epoch ends at about the same row in all of them.
+    """
+    if length is None:
+        return None
+    return lanes * max(1, min(-(-length // (lanes * rows)), length // lanes))
 
 
 def _fair_share(node: Node, lanes: int, most: int) -> int:

@@ -393,6 +393,12 @@ def _refuse_other_units(saved: list[str], here: list[str], problem: str) -> None
             "neither strict=False nor merge_states can help. "
             f"Write lanes={_cut(lanes[0])} again, or begin a new run."
         )
+    if "deal" in here[-1] and "deal" not in saved[-1]:
+        raise StateError(
+            "the state was saved by an earlier loaderx, which dealt records to lanes in another "
+            f"way (deal 1; this loaderx has {here[-1].rpartition(', ')[2]}): its positions mean "
+            "other records. The stream must be read from its beginning."
+        )
     if saved[-1] != here[-1]:
         before, now = (text.removeprefix("units ") for text in (saved[-1], here[-1]))
         raise StateError(

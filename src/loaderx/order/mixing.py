@@ -24,6 +24,7 @@ import numpy.typing as npt
 from loaderx.frozen import Frozen
 
 MAX_TICKETS = 65_536
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2**64 divided by the golden ratio
 
 Positions = npt.NDArray[np.int64]
 
@@ -81,6 +82,20 @@ class Schedule(Frozen):
         """Where the component's record ``index`` comes in the mix."""
         periods, rank = divmod(index, self.tickets[component])
         return periods * len(self.component) + int(self.slots[component][rank])
+
+
+def lane_positions(first: int, count: int, lane: int, lanes: int) -> Positions:
+    """The positions in the mix of rows ``first`` to ``first + count`` of a lane.
+
+    Row n of all lanes together are the positions n * lanes to (n + 1) * lanes - 1, so the mix is
+    exact over all lanes.  Which lane has which of them changes from row to row, by multiples of the
+    golden ratio: so no lane meets one component more often than another lane does, whatever the
+    period of the schedule.
+    """
+    rows = np.arange(first, first + count)
+    fraction = (rows.astype(np.uint64) * _GOLDEN) >> np.uint64(32)
+    turn = ((fraction * np.uint64(lanes)) >> np.uint64(32)).astype(np.int64)
+    return rows * lanes + (lane + turn) % lanes
 
 
 class Phase(Frozen):

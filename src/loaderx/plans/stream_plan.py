@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from loaderx.chain.node import Node
 from loaderx.chain.stream_build import Above, MakeReader, Repeats, StreamBuild
@@ -12,7 +12,7 @@ from loaderx.errors import RecordError, StateError
 from loaderx.memory import Pool
 from loaderx.reading.batch_readers import BatchReader, CutRecords, Lanes
 from loaderx.reading.context import ReadContext
-from loaderx.reading.lookahead import Lookahead, MakeHere, PendingUnit, UnitMaker
+from loaderx.reading.lookahead import Lookahead, MakeHere, Path, PendingUnit, UnitMaker
 from loaderx.reading.monitor import Monitor
 from loaderx.reading.rows import Rows
 from loaderx.reading.saved_position import Changed, LanePosition
@@ -112,7 +112,7 @@ class Reading:
         for stage, seconds in times.items():
             self.times[stage] = self.times.get(stage, 0.0) + seconds
 
-    def look_ahead(self, number: int, lane: range) -> Lookahead:
+    def look_ahead(self, number: int, lane: Callable[[Path], range]) -> Lookahead:
         """Submits the units of a lane ahead of its reader."""
         plan = self.plan
         made = Lookahead(

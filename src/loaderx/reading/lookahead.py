@@ -56,25 +56,24 @@ class Lookahead:
         maker: UnitMaker,
         number: int,
         plan: UnitPlan,
-        lane: range,
+        lane: Callable[[Path], range],
         *,
         share: int,
         last_epoch: int | None,
     ) -> None:
         self._maker, self._number, self._plan = maker, number, plan
-        self._lane = lane  # the units of this lane
+        self._lane = lane  # the units of this lane, by epoch
         self._share = share  # the number of readers that share the window
         self._bounds = [last_epoch, *plan.epoch_counts[1:]]
         self._pending: deque[tuple[Path, int, PendingUnit]] = deque()
         self._following: tuple[Path, int] | None = None  # the unit to submit next
-        self.position: tuple[Path, int] = ((), len(lane))  # where the reader starts
+        self.position: tuple[Path, int] | None = None  # where the reader starts
         self.reached: tuple[Path, int] | None = None  # the unit that was asked for last
 
     def begin(self) -> None:
         """Submits the first units, if none is under way yet."""
-        path, unit = self.position
-        if not self._pending and self._maker.window and unit < len(self._lane):
-            self._following = (path, unit)
+        if not self._pending and self._maker.window:
+            self._following = self.first
             self._fill()
 
     def get(self, path: Path, unit: int) -> UnitOutput:
@@ -110,13 +109,13 @@ class Lookahead:
         return max(2, -(-window // self._share))  # one in use, one in the making
 
     def _submit(self, path: Path, unit: int) -> None:
-        task = (self._number, self._plan.epoch_key(path), self._lane[unit])
+        task = (self._number, self._plan.epoch_key(path), self._lane(path)[unit])
         self._pending.append((path, unit, self._maker.submit(task)))
         self._following = self.after(path, unit)
 
     def after(self, path: Path, unit: int) -> tuple[Path, int] | None:
         """The unit after this one; None if it is not known."""
-        if unit + 1 < len(self._lane):
+        if unit + 1 < len(self._lane(path)):
             return path, unit + 1
         following = next_path(path, self._bounds)
         return None if following is None else (following, 0)
@@ -124,8 +123,10 @@ class Lookahead:
     @property
     def first(self) -> tuple[Path, int] | None:
         """The unit that will be asked for first; None if it is not known."""
+        if self.position is None:
+            return None
         path, unit = self.position
-        return (path, unit) if unit < len(self._lane) else self.after(path, unit)
+        return (path, unit) if unit < len(self._lane(path)) else self.after(path, unit)
 
     @property
     def under_way(self) -> int:
@@ -139,7 +140,7 @@ class Lookahead:
 
     def source_records(self, path: Path, unit: int) -> list[SourceRecords]:
         """The records of remote sources that a unit will read."""
-        return self._plan.source_records(self._plan.epoch_key(path), self._lane[unit])
+        return self._plan.source_records(self._plan.epoch_key(path), self._lane(path)[unit])
 
     def __del__(self) -> None:
         for _, _, pending in self.__dict__.get("_pending", ()):  # `__init__` may have ended early

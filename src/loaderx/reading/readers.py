@@ -63,13 +63,13 @@ class UnitReader(Reader):
         self,
         plan: UnitPlan,
         lookahead: Lookahead,
-        lane: range,
+        lane: Callable[[Path], range],
         lanes: int,
         note: Note,
         empty_epochs: EmptyEpochs,
     ) -> None:
         self.plan, self.lookahead, self.note = plan, lookahead, note
-        self.units = len(lane)
+        self.lane = lane  # its units, by epoch
         self.lanes, self.empty_epochs = lanes, empty_epochs
         self.start((0,) * len(plan.repeats))
 
@@ -78,6 +78,7 @@ class UnitReader(Reader):
 
     def _go(self, path: Path, unit: int, used: int) -> None:
         self.path, self.unit, self.used = path, unit, used
+        self.units = len(self.lane(path))
         self.lookahead.position = (path, unit)
         self.rows: Rows | None = None
         self.empty_units = 0
@@ -124,11 +125,12 @@ class UnitReader(Reader):
 
     def restore(self, path: Path, state: LanePosition, *, changed: Changed) -> None:
         unit, used = entries(state, ("unit", "rows used"))
-        unit, used = whole(unit, "the unit of a lane", self.units), whole(used, "rows used")
-        if unit == self.units and used:
+        units = len(self.lane(path))
+        unit, used = whole(unit, "the unit of a lane", units), whole(used, "rows used")
+        if unit == units and used:
             raise StateError(
                 f"the state has used {used} rows of unit {unit} of its lane, and there are "
-                f"{self.units} units, counted from 0."
+                f"{units} units, counted from 0."
             )
         self._go(path, unit, 0 if changed.rows else used)
 

@@ -135,6 +135,19 @@ class UnitBounds(Protocol):
     def bounds(self, epoch: Keys, number: int) -> tuple[int, int]: ...
 
 
+class EqualUnits:
+    """Units of a dataset of known length that differ by one record at most."""
+
+    def __init__(self, length: int, units: int) -> None:
+        self._length, self._units = length, units
+
+    def bounds(self, epoch: Keys, number: int) -> tuple[int, int]:
+        return (
+            number * self._length // self._units,
+            (number + 1) * self._length // self._units,
+        )
+
+
 class UnitPlan:
     """Makes the units of a dataset that is read by index."""
 
@@ -145,6 +158,7 @@ class UnitPlan:
         finish: Finish,
         *,
         rows: int,
+        units: int | None,
         length: int | None,
         longest: int,
         limit: int,
@@ -153,8 +167,9 @@ class UnitPlan:
         bounds: UnitBounds | None = None,
     ) -> None:
         self.operator, self.stages, self.finish = operator, list(stages), finish
-        self.rows, self.length = rows, length
-        self.bounds = bounds  # None: every unit has the same number of rows
+        self.rows = rows  # of a unit, at most
+        self.units, self.length = units, length  # None: endless
+        self.bounds = bounds  # None: every unit but the last has the same number of rows
         self.limit = limit  # records that can be numbered
         self.longest = longest  # of an endless dataset: records until all have come once
         self.repeats = list(repeats)  # (how many, ordinal) of the repeats above, outermost first
@@ -168,14 +183,23 @@ class UnitPlan:
         datasets = [stage.dataset for stage in stages if stage.dataset is not None]
         self._datasets = "".join(f" of dataset {number}" for number in datasets)
 
-    @property
-    def units(self) -> int | None:
-        return None if self.length is None else -(-self.length // self.rows)
+    def units_of(self, lane: int, lanes: int, path: Sequence[int]) -> range:
+        """The units of a lane in an epoch.
 
-    def units_of(self, lane: int, lanes: int) -> range:
-        """The units of a lane; of an endless dataset, those whose records can be numbered."""
-        units = self.limit // self.rows if self.units is None else self.units
-        return range(lane, units, lanes)
+        Units are dealt in turn, over the endless row of all epochs and to other lanes in each.  So
+        a lane whose units give more rows than those of others gives fewer in another epoch.  Of an
+        endless dataset, these are the units whose records can be numbered.
+        """
+        if self.units is None:
+            return range(lane, self.limit // self.rows, lanes)
+        turn = self.units % lanes or 1
+        return range((lane - self._epochs_before(path) * turn) % lanes, self.units, lanes)
+
+    def _epochs_before(self, path: Sequence[int]) -> int:
+        count = 0
+        for epochs, number in zip(self.epoch_counts, path, strict=True):
+            count = count * (epochs or 1) + number
+        return count
 
     @property
     def epoch_counts(self) -> list[int | None]:
@@ -193,7 +217,7 @@ class UnitPlan:
     def make(self, epoch_key: int, unit: int, context: ReadContext) -> UnitOutput:
         """The output of a unit."""
         epoch: Keys = np.array([epoch_key], np.uint64)
-        first, stop = self._bounds(epoch, unit)
+        first, stop = self.records_of(epoch, unit)
         if first == stop:
             return self.finish.output(Rows.of_records([]), context)
         views = None if self.views is None else self.views(first, stop)
@@ -210,7 +234,8 @@ class UnitPlan:
             rows, kept = self._read(find(), context)
         if self.keyed:
             rows.keys = self.operator.keys(find())[kept]
-        rows.places, rows.origins = kept + first, kept
+        # Counted as if all units before were full, so that no window spans two of them.
+        rows.places, rows.origins = kept + unit * self.rows, kept
         rows.identify = lambda row: self.operator.index(find(), row)
         context.epoch = epoch
         context.count(READ, stop - first, 0)
@@ -222,13 +247,14 @@ class UnitPlan:
     def source_records(self, epoch_key: int, unit: int) -> list[SourceRecords]:
         """The records of remote sources that a unit will read."""
         epoch: Keys = np.array([epoch_key], np.uint64)
-        first, stop = self._bounds(epoch, unit)
+        first, stop = self.records_of(epoch, unit)
         if first == stop:
             return []
         addresses = self.operator.resolve(epoch, np.arange(first, stop))
         return list(self.operator.source_records(addresses))
 
-    def _bounds(self, epoch: Keys, unit: int) -> tuple[int, int]:
+    def records_of(self, epoch: Keys, unit: int) -> tuple[int, int]:
+        """The first record of a unit, and the one after its last."""
         if self.bounds is not None:
             return self.bounds.bounds(epoch, unit)
         first = unit * self.rows

@@ -20,7 +20,7 @@ from loaderx.errors import (
     StateError,
 )
 from loaderx.order.epochs import LIMIT, wrap
-from loaderx.order.mixing import Phase, Schedule, phases, schedule, tickets
+from loaderx.order.mixing import Phase, Schedule, lane_positions, phases, schedule, tickets
 from loaderx.reading.addresses import groups
 from loaderx.reading.batch_readers import BatchReader
 from loaderx.reading.context import ReadContext
@@ -186,17 +186,17 @@ class Mixed(Merged):
             )
         ]
         mix_schedule, stage, starts_again = self.schedule, self.stage, self.stop == "repeat"
-        empty_epochs = build.empty_epochs
+        empty_epochs, lanes = build.empty_epochs, build.lanes
 
         def mixed(reading: Reading, lane: int) -> Reader:
-            below = [make(reading, lane) for make in parts]
+            below, own = [make(reading, lane) for make in parts], (lane, lanes)
             if not starts_again:
-                return MixReader(below, mix_schedule)
+                return MixReader(below, mix_schedule, own)
             repeated = [
                 RepeatReader(reader, None, f"dataset {number} of {stage}", empty_epochs)
                 for number, reader in enumerate(below)
             ]
-            return AgainMixReader(repeated, mix_schedule)
+            return AgainMixReader(repeated, mix_schedule, own)
 
         return build.windowed(mixed, above, rest) if rest else mixed
 
@@ -266,8 +266,9 @@ class OneOfMix(UnitStage):
 class MixReader(Reader):
     """Rows of several readers by tickets.  State: rows given, and each component's position."""
 
-    def __init__(self, parts: Sequence[Reader], schedule: Schedule) -> None:
+    def __init__(self, parts: Sequence[Reader], schedule: Schedule, lane: tuple[int, int]) -> None:
         self.parts, self.schedule = parts, schedule
+        self.lane = lane  # its number, and that of all lanes
         self.given = 0
 
     def start(self, path: Path) -> None:
@@ -278,8 +279,7 @@ class MixReader(Reader):
     def _upcoming(self, n: int) -> npt.NDArray[np.intp]:
         """The components of the next rows."""
         period = self.schedule.component
-        first = self.given % len(period)
-        return period[np.arange(first, first + n) % len(period)]
+        return period[lane_positions(self.given, n, *self.lane) % len(period)]
 
     def ready(self, n: int) -> int:
         n = min(n, 4096)
@@ -325,7 +325,7 @@ class MixReader(Reader):
     def restore(self, path: Path, state: LanePosition, *, changed: Changed) -> None:
         names = (f"dataset {number}" for number in range(len(self.parts)))
         given, *parts = entries(state, ("rows given", *names))
-        given = whole(given, "the rows that a mix has given")
+        given = whole(given, "the rows that a mix has given", LIMIT // self.lane[1])
         self.given = 0 if changed.schedule else given
         for number, (part, inner) in enumerate(zip(self.parts, parts, strict=True)):
             part.restore(path, inner, changed=changed.of(number))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from loaderx.chain.node import Node
 from loaderx.engines.base import (
     Measured,
@@ -61,9 +63,9 @@ class UnitWork(Work):
 
     def describe(self, task: Task) -> str:
         """Which records a unit is made of."""
-        plan, _, unit = task
-        rows = self.units[plan].rows
-        return f"records {unit * rows} to {(unit + 1) * rows - 1} of the input"
+        plan, epoch, unit = task
+        first, stop = self.units[plan].records_of(np.array([epoch], np.uint64), unit)
+        return f"records {first} to {stop - 1} of the input"
 
     def parts(self) -> Iterator[tuple[str, object]]:
         """The user's functions and sources with a name each."""
