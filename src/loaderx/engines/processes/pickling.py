@@ -165,7 +165,7 @@ def _map_buffers(descriptor: int, first: int, places: _BufferPlaces) -> list[mem
     ]
 
 
-def dumps(value: Any) -> bytes:
+def dumps(value: object) -> bytes:
     """Pickles anything that can be pickled, including classes of a script."""
     pickled: bytes = cloudpickle.dumps(value, protocol=5)
     return pickled
@@ -201,7 +201,7 @@ def _pickled_work(
 def _error_for(work: Work, given: Sequence[AttributesBeforeUse], error: Exception) -> PicklingError:
     """Says what cannot be sent, and what to do about it."""
 
-    def can_be_sent(value: Any) -> bool:
+    def can_be_sent(value: object) -> bool:
         return _can_be_pickled(value, given)
 
     name, part = "the dataset", work
@@ -228,7 +228,7 @@ def _given(work: Work) -> list[AttributesBeforeUse]:
 
 
 def _pickled(
-    value: Any,
+    value: object,
     buffers: list[pickle.PickleBuffer],
     replaced: list[str],
     given: Sequence[AttributesBeforeUse] = (),
@@ -249,7 +249,7 @@ def _pickled(
     return out.getvalue()
 
 
-def _can_be_pickled(value: Any, given: Sequence[AttributesBeforeUse] = ()) -> bool:
+def _can_be_pickled(value: object, given: Sequence[AttributesBeforeUse] = ()) -> bool:
     try:
         _pickled(value, [], [], given)
     except Exception:

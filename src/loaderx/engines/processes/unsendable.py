@@ -21,7 +21,7 @@ from loaderx.first_use import (
 )
 
 MOST_STEPS = 32
-_WRAPPERS: dict[Any, tuple[str, ...]] = {
+_WRAPPERS: dict[object, tuple[str, ...]] = {
     staticmethod: ("__func__",),
     classmethod: ("__func__",),
     property: ("fget", "fset", "fdel"),
@@ -34,9 +34,9 @@ _DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)  # made 
 class Place(NamedTuple):
     """A value, and the attribute of an object, or the variable of a function, that holds it."""
 
-    owner: Any
+    owner: object
     name: str
-    value: Any
+    value: object
 
     @property
     def text(self) -> str:
@@ -49,8 +49,8 @@ class Place(NamedTuple):
 
 
 def advice(
-    part: Any,
-    can_be_sent: Callable[[Any], bool],
+    part: object,
+    can_be_sent: Callable[[object], bool],
     given: Sequence[AttributesBeforeUse],
     *,
     is_source: bool,
@@ -88,7 +88,7 @@ def getstate(name: str) -> str:
 
 
 def _find(
-    root: Any, can_be_sent: Callable[[Any], bool], given: Sequence[AttributesBeforeUse]
+    root: object, can_be_sent: Callable[[object], bool], given: Sequence[AttributesBeforeUse]
 ) -> Place | None:
     value, places = root, []
     seen: set[int] = set()
@@ -114,7 +114,7 @@ def _is_set_back(place: Place, given: Sequence[AttributesBeforeUse]) -> bool:
     return any(each.had(place.owner, place.name) is False for each in given)
 
 
-def _held_by(value: Any) -> Iterator[tuple[Any, str, Any]]:
+def _held_by(value: Any) -> Iterator[tuple[object, str, object]]:
     """What pickle includes with a value; the name is empty where it says nothing."""
     kind = type(value)
     if kind in (list, tuple):
@@ -141,11 +141,11 @@ def _held_by(value: Any) -> Iterator[tuple[Any, str, Any]]:
         yield value, "", kind
 
 
-def _class_of(owner: Any) -> type:
+def _class_of(owner: object) -> type:
     return owner if isinstance(owner, type) else type(owner)
 
 
-def _is_installed(owner: Any) -> bool:
+def _is_installed(owner: object) -> bool:
     """True if its code belongs to an installed package."""
     name = getattr(owner, "__module__", None) or type(owner).__module__
     file = getattr(sys.modules.get(name), "__file__", None) or ""
