@@ -107,7 +107,7 @@ class TimedSession(Session):
     def read_units(self, batches: int) -> Iterator[int]:
         """The batches of an endless stream, so many of every unit."""
         self.begin(None)
-        ahead = Lookahead(self, 0, _Plan(), range(1 << 40), share=1, last_epoch=None)  # type: ignore[arg-type]
+        ahead = Lookahead(self, 0, _Plan(), lambda _: range(1 << 40), share=1, last_epoch=None)  # type: ignore[arg-type]
         for unit in range(1 << 40):
             assert ahead.get((), unit) == unit
             yield from range(unit * batches, (unit + 1) * batches)

@@ -475,7 +475,7 @@ def merge_states(states: Iterable[State]) -> State:
     other datasets are the same on every host, and merging them returns that state.
 
     >>> from loaderx import DataLoader, Dataset, merge_states
-    >>> ds = Dataset.range(100).filter(lambda x: x % 2 == 0).repeat().batch(4, lanes=2)
+    >>> ds = Dataset.range(96).filter(lambda x: x % 2 == 0).repeat().batch(4, lanes=2)
     >>> hosts = [iter(DataLoader(ds, shard=(host, 2))) for host in range(2)]
     >>> [next(host).tolist() for host in hosts]
     [[0, 2], [8, 10]]
