@@ -126,6 +126,7 @@ class StreamBuild:
             limit=node.limit,
             repeats=above.repeats,
             keyed=self.keyed,
+            are_equal=self.lanes > 1,
             bounds=above.input.bounds(self.seed),
         )
         number = len(self.units)

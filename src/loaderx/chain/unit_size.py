@@ -14,7 +14,7 @@ from loaderx.chain.node import Node, ShuffledBlocks
 from loaderx.chain.stream_stage import stream_cut
 from loaderx.errors import ChainError
 from loaderx.frozen import Frozen
-from loaderx.reading.unit_plan import EqualUnits, UnitBounds
+from loaderx.reading.unit_plan import UnitBounds
 from loaderx.tree import ArraySpec, flatten
 
 UNIT_ROWS = 1024
@@ -36,13 +36,11 @@ class StreamInput(Frozen):
     blocks: ShuffledBlocks | None = None  # units are whole windows of it, of about ``rows`` rows
 
     def bounds(self, seed: int) -> UnitBounds | None:
-        """Where units begin and end, if they do not all have the same size."""
-        assert self.rows is not None
-        if self.blocks is not None:
-            return self.blocks.unit_bounds(seed, self.rows)
-        if self.units is None or self.lanes == 1:
+        """Where units begin and end, if they are whole windows of shuffled blocks."""
+        if self.blocks is None:
             return None
-        return EqualUnits(self.node.length or 0, self.units)
+        assert self.rows is not None
+        return self.blocks.unit_bounds(seed, self.rows)
 
     def below(self) -> Iterator[StreamInput]:
         """This input and those below it."""

@@ -135,19 +135,6 @@ class UnitBounds(Protocol):
     def bounds(self, epoch: Keys, number: int) -> tuple[int, int]: ...
 
 
-class EqualUnits:
-    """Units of a dataset of known length that differ by one record at most."""
-
-    def __init__(self, length: int, units: int) -> None:
-        self._length, self._units = length, units
-
-    def bounds(self, epoch: Keys, number: int) -> tuple[int, int]:
-        return (
-            number * self._length // self._units,
-            (number + 1) * self._length // self._units,
-        )
-
-
 class UnitPlan:
     """Makes the units of a dataset that is read by index."""
 
@@ -164,12 +151,14 @@ class UnitPlan:
         limit: int,
         repeats: Sequence[tuple[int | None, int]],
         keyed: bool,
+        are_equal: bool,
         bounds: UnitBounds | None = None,
     ) -> None:
         self.operator, self.stages, self.finish = operator, list(stages), finish
         self.rows = rows  # of a unit, at most
         self.units, self.length = units, length  # None: endless
-        self.bounds = bounds  # None: every unit but the last has the same number of rows
+        self.are_equal = are_equal  # or nearly so; else every unit but the last has ``rows``
+        self.bounds = bounds  # of units that are neither
         self.limit = limit  # records that can be numbered
         self.longest = longest  # of an endless dataset: records until all have come once
         self.repeats = list(repeats)  # (how many, ordinal) of the repeats above, outermost first
@@ -234,8 +223,9 @@ class UnitPlan:
             rows, kept = self._read(find(), context)
         if self.keyed:
             rows.keys = self.operator.keys(find())[kept]
-        # Counted as if all units before were full, so that no window spans two of them.
-        rows.places, rows.origins = kept + unit * self.rows, kept
+        # Counted as if all units before had ``rows``, so that no window spans two of them.
+        place = unit * self.rows if self.bounds is None else first
+        rows.places, rows.origins = kept + place, kept
         rows.identify = lambda row: self.operator.index(find(), row)
         context.epoch = epoch
         context.count(READ, stop - first, 0)
@@ -257,6 +247,8 @@ class UnitPlan:
         """The first record of a unit, and the one after its last."""
         if self.bounds is not None:
             return self.bounds.bounds(epoch, unit)
+        if self.are_equal and self.length is not None and self.units is not None:
+            return unit * self.length // self.units, (unit + 1) * self.length // self.units
         first = unit * self.rows
         stop = first + self.rows
         return first, stop if self.length is None else min(stop, self.length)
