@@ -383,6 +383,14 @@ def shuffle_chunks_of_a_stream():
 
 
 @chain
+def shuffle_chunks_below_a_window():
+    records = Dataset.from_source(Stored([20, 3, 3, 17, 8, 9])).shuffle(
+        4, block="source", window=24
+    )
+    return records.filter(partial(in_part, 3)).shuffle(2, window=6).repeat().batch(4)
+
+
+@chain
 def shuffle_window():
     return arrays(40).shuffle(3, window=7).batch(4).repeat()
 
