@@ -13,6 +13,7 @@ import stream_oracle
 from inside import node_of
 from loaderx import DataLoader, Dataset
 from loaderx.chain import stream_build
+from loaderx.engines import Inline
 from loaderx.loader.stream_iterator import StreamSetup
 from loaderx.memory import Pool
 from loaderx.reading.context import ReadContext
@@ -41,7 +42,7 @@ def in_use(setup: StreamSetup) -> tuple[list[int], list[int]]:
 
 
 def check(dataset: Dataset[Any]) -> None:
-    setup = StreamSetup(node_of(dataset), (0, 1))
+    setup = StreamSetup(node_of(dataset), (0, 1), Inline())
     expected = stream_oracle.units(setup.plan.node)
     units, windows = in_use(setup)
     assert units == [size for kind, size, _ in expected if kind == "unit"]

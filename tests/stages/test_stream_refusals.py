@@ -65,13 +65,25 @@ from streams import STREAM, count_up, even
         (
             lambda: DataLoader(STREAM.batch(4, lanes=2), shard=(0, 2)),
             ChainError,
-            r"Put .repeat\(\) before .batch\(...\), or .take\(steps\) after it",
+            r"some hosts would get no rows of them. Write drop_remainder=True or pad_remainder",
         ),
         (
-            lambda: DataLoader(STREAM.batch(4, lanes=2).repeat(), shard=(0, 2)),
+            lambda: DataLoader(
+                STREAM.shuffle(window=8).batch(4, lanes=2, drop_remainder=True).repeat(),
+                shard=(0, 2),
+            ),
             ChainError,
-            "a host does not know when the lanes of the others end",
+            r"every epoch of this stream has other rows.*Put .repeat\(\) before .batch",
         ),
+        (
+            lambda: DataLoader(
+                STREAM.batch(4, lanes=2, drop_remainder=True).skip(1), shard=(0, 2)
+            ),
+            ChainError,
+            r"\.skip\(1\) after .batch\(...\) changes the number of its steps",
+        ),
+        (lambda: DataLoader(STREAM.repeat().batch(4)).counts(), ChainError, "streams that end"),
+        (lambda: DataLoader(Dataset.range(4).batch(2)).counts(), ChainError, "has a length"),
         (lambda: DataLoader(STREAM.repeat().batch(4)).epoch(1), ChainError, "whose epochs end"),
         # Iterables
         (lambda: Dataset.from_iterable(count_up()), ArgumentTypeError, "can be read only once. Pass"),

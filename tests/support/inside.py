@@ -6,7 +6,7 @@ from typing import Any
 
 from loaderx import DataLoader, Dataset
 from loaderx.chain.node import Node
-from loaderx.engines import Session
+from loaderx.engines import Inline, Session
 from loaderx.engines.processes.pool import WorkerPool
 from loaderx.engines.processes.worker_processes import WorkerProcesses
 from loaderx.loader.stream_iterator import StreamSetup
@@ -55,7 +55,7 @@ def work_of(dataset: Dataset[Any]) -> PlanWork:
 
 def stream_work_of(dataset: Dataset[Any]) -> UnitWork:
     """What the engines are given to run, for a stream."""
-    return StreamSetup(node_of(dataset), (0, 1)).work
+    return StreamSetup(node_of(dataset), (0, 1), Inline()).work
 
 
 def plan_of(dataset: Dataset[Any]) -> IndexPlan:

@@ -64,22 +64,21 @@ def _cut(node: stages.Batched, epoch: Epoch, seed: int) -> Iterator[tuple[Any, l
     masked = _only_masks(node.input)
     lanes = [_lane(node.input, epoch, lane, node.lanes, seed, masked) for lane in range(node.lanes)]
     while True:
-        rows: list[Row] = []
-        for lane in lanes:
-            rows += itertools.islice(lane, node.size // node.lanes)
+        each = node.size // node.lanes
+        found = [list(itertools.islice(lane, each)) for lane in lanes]
+        rows = [row for lane in found for row in lane]
         if not rows or (node.drop_remainder and len(rows) < node.size):
             return
         batch, keys = oracle.stack([value for value, _ in rows]), [key for _, key in rows]
-        if node.pad_remainder:
-            missing = node.size - len(rows)
-            batch = map_leaves(
-                lambda leaf: np.concatenate(
-                    [leaf, np.zeros((missing, *leaf.shape[1:]), leaf.dtype)]  # noqa: B023
-                ),
-                batch,
-            )
-            batch = {**batch, node.mask_key: np.arange(node.size) < len(rows)}
-            keys += [keys[-1]] * missing
+        if node.pad_remainder:  # each lane by itself
+            zero = map_leaves(lambda leaf: np.zeros_like(leaf[0]), batch)
+            rows = []
+            for lane in found:
+                last = lane[-1][1] if lane else 0
+                rows += lane + [(zero, last)] * (each - len(lane))
+            batch, keys = oracle.stack([value for value, _ in rows]), [key for _, key in rows]
+            real = [number < len(lane) for lane in found for number in range(each)]
+            batch = {**batch, node.mask_key: np.array(real)}
         yield batch, keys
 
 

@@ -81,8 +81,11 @@ class Above(NamedTuple):
 class StreamBuild:
     """Facts about a stream while its readers are built, and the unit plans so far."""
 
-    def __init__(self, node: Node, lanes: int, full_batch: int | None) -> None:
+    def __init__(
+        self, node: Node, lanes: int, full_batch: int | None, host: tuple[int, int] = (0, 1)
+    ) -> None:
         self.lanes, self.seed = lanes, node.default_seed()
+        self.host = host  # its number, and that of all hosts
         self.full_batch = full_batch  # rows of a batch on this host; None where that varies
         self.keyed = any(below.needs_keys for below in node.below() if below.is_stream)
         is_guarded = any(below.error_policy is not None for below in node.below())
@@ -111,13 +114,16 @@ class StreamBuild:
         return self._units(above)
 
     def _units(self, above: Above) -> MakeReader:
-        node, rows = above.input.node, above.input.rows
+        node, rows, stages = above.input.node, above.input.rows, above.stages
         assert rows is not None
-        wishes = (stage.wants for stage in above.stages if stage.wants is not None)
+        if above.finish.only_counts and first_guard(stages) is None:
+            while stages and stages[-1].is_one_to_one:
+                stages = stages[:-1]
+        wishes = (stage.wants for stage in stages if stage.wants is not None)
         stacked = next(wishes, above.finish.stacked)
         plan = UnitPlan(
             node.record_operator(Request(self.seed, stacked=stacked)),
-            above.stages,
+            stages,
             above.finish,
             rows=rows,
             units=above.input.units,

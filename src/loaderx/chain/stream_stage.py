@@ -107,16 +107,25 @@ class StreamCut(OneInput):
     def cut_reader(self, lanes: Sequence[Reader], pool: Pool, *, is_alone: bool) -> Lanes:
         """Reads the batches of this host's lanes; ``is_alone``: it is the only host."""
 
+    divides_batches = False
+    """Whether hosts share the rows of each batch, and all read every lane."""
+
+    @property
+    def can_be_short(self) -> bool:
+        """Whether the last batches may have fewer rows than others."""
+        return False
+
+    @property
+    def rows_of_lane(self) -> int:
+        """The rows that a batch takes from each lane."""
+        return 1
+
     def rows_per_batch(self, lanes: int) -> int | None:
         """The rows of a full batch that come from ``lanes`` lanes; None where that varies."""
         return None
 
-    def check_shareable(self) -> None:
-        """Raises if several hosts cannot share the batches."""
-
     def check_hosts(self, hosts: int) -> None:
         """Raises if this number of hosts cannot share the batches."""
-        self.check_shareable()
 
 
 def stream_cut(node: Node) -> StreamCut | None:

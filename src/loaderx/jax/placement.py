@@ -21,6 +21,7 @@ from loaderx.chain.row_counts import RowCount
 from loaderx.errors import ArgumentError, ArgumentTypeError, StackError
 from loaderx.jax.leaf_devices import LeafDevices
 from loaderx.jax.shards import as_sharding, check_divides, counts_for, misfit, shard_for
+from loaderx.order.epochs import Positions
 from loaderx.stages.narrow import Narrow
 from loaderx.tree import DType, Structure, Tree, flatten
 from loaderx.tree_prefix import Prefix, as_prefix, map_prefix, prefix_values, spread
@@ -62,6 +63,23 @@ class Placement:
             if len(whole) == 1 and not any(one.is_fully_addressable for one in self._shardings):
                 self.counts = sorted(counts_for(self._shardings, *whole))
         return self._slice
+
+    @property
+    def spans_all_processes(self) -> bool:
+        """Whether there are several, and each has devices of every sharding."""
+        return jax.process_count() > 1 and all(
+            len({device.process_index for device in one.device_set}) == jax.process_count()
+            for one in self._shardings
+        )
+
+    @staticmethod
+    def largest(numbers: Positions) -> Positions:
+        """The largest of each number over all processes, each of which must call this."""
+        from jax.experimental.multihost_utils import process_allgather  # late: rarely needed
+
+        halves = process_allgather(numbers.astype(np.int64).view(np.uint32))  # jax may lack int64
+        found: Positions = np.ascontiguousarray(halves).view(np.int64).max(axis=0)
+        return found
 
     def check_spec(self, spec: object) -> None:
         """Checks the leaves of a batch before there is one."""

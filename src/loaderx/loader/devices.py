@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from loaderx.chain.node import Node
 from loaderx.chain.row_counts import RowCount
-from loaderx.chain.stream_stage import stream_cut
 from loaderx.engines.base import Run
 from loaderx.errors import ArgumentError, ChainError, LoaderxError, check_int, warn_user
+from loaderx.order.epochs import Positions
 from loaderx.tree import Tree
 
 if TYPE_CHECKING:
@@ -57,10 +57,16 @@ class Devices:
             )
         if node.spec is not None:
             placement.check_spec(node.spec)
-        cut = stream_cut(node)
-        if placement.spans_processes and cut is not None:
-            cut.check_shareable()
         return Devices(placement, depth, placement.shard(_row_counts(node)), node.spec)
+
+    @property
+    def can_exchange(self) -> bool:
+        """Whether every process of the program has this loader."""
+        return self._placement is not None and self._placement.spans_all_processes
+
+    def exchange(self, numbers: Positions) -> Positions:
+        """The largest of each number over all processes."""
+        return self._here().largest(numbers)
 
     def narrowed(self, node: Node) -> Node:
         """The chain, with 64-bit numbers narrowed where the devices need that."""

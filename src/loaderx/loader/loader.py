@@ -38,6 +38,7 @@ from loaderx.stages.repeat import Repeated
 from loaderx.tree import Tree
 
 if TYPE_CHECKING:
+    from loaderx.loader.counts import Counts
     from loaderx.loader.stream_iterator import StreamSetup
 
 T = TypeVar("T")
@@ -89,6 +90,7 @@ if TYPE_CHECKING:
         sharding: Tree
         device_prefetch: int
         reshuffle: bool
+        counts: Counts | None
 
 
 class DataLoader(Generic[T]):
@@ -126,6 +128,7 @@ class DataLoader(Generic[T]):
             each loads its own rows and all get the global array.
         device_prefetch: batches placed on the devices ahead of the consumer.
         reshuffle: False makes every loop the same: epoch 0, its order and its random numbers.
+        counts: what ``loader.counts()`` of another process returned for this dataset.
     """
 
     @overload
@@ -165,6 +168,7 @@ class DataLoader(Generic[T]):
         sharding: Tree = None,
         device_prefetch: int = 2,
         reshuffle: bool = True,
+        counts: Counts | None = None,
     ) -> None:
         short: dict[str, object] = {
             "shuffle": shuffle,
@@ -203,7 +207,9 @@ class DataLoader(Generic[T]):
         self._base = self._node.one_epoch()
         endless = self._base.length is None
         self._all = self._base if endless else Repeated(self._base, None)
-        self._stream = self._stream_setup() if self._node.is_stream else None
+        self._stream = self._stream_setup(counts) if self._node.is_stream else None
+        if counts is not None and self._stream is None:
+            raise ArgumentError("`counts` is for streams: this dataset has a length.")
         self._data = self._stream.data if self._stream else DataDigest(self._base)
         self._work: PlanWork | None = None
         self._session: Session | None = None
@@ -222,13 +228,40 @@ class DataLoader(Generic[T]):
         def __getattr__(self, name):
             raise attribute_error("a DataLoader", LOADER, name, self)
 
-    def _stream_setup(self) -> StreamSetup:
+    def _stream_setup(self, counts: Counts | None) -> StreamSetup:
         from loaderx.loader.stream_iterator import StreamSetup  # late: most chains are not streams
 
-        return StreamSetup(self._node, self._shard, self._devices)
+        return StreamSetup(self._node, self._shard, self._engine, self._devices, counts)
 
     def __len__(self) -> int:
-        return len(self.dataset)
+        stream = self._stream
+        if stream is None or not stream.node.ends:
+            return len(self.dataset)
+        first = self._passes.next
+        return stream.length(first, None if stream.epochs is None else first + stream.epochs)
+
+    @advised
+    def counts(self, epoch: int = 0) -> Counts:
+        """Counts the rows of an epoch of a stream that ends, and the steps that they make.
+
+        Every record is read once, by the workers of this loader; the result is kept in the cache
+        folder.  From then on the loader has a length, and its iterators can `seek`.  On several
+        hosts a stream that ends is counted at its first ``next``: each host counts its own lanes if
+        a ``sharding`` joins them, so all of them must call this; else each counts all lanes, or
+        gets the result of one as ``counts``.
+
+        >>> from loaderx import Dataset
+        >>> even = Dataset.range(100).filter(lambda x: x % 2 == 0)
+        >>> loader = DataLoader(even.batch(8, pad_remainder=True))
+        >>> loader.counts()
+        Counts(epoch=0, rows=50, steps=7, padding=6, lanes=(50,))
+        >>> len(loader)
+        7
+        """
+        number = check_int("epoch", epoch, least=0)
+        if self._stream is None:
+            raise ChainError("counts() is for streams: this dataset has a length, len(loader).")
+        return self._stream.counts().of(number)
 
     def __bool__(self) -> bool:
         return True  # else `if loader` would call `__len__`, which may raise

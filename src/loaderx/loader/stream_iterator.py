@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from loaderx.chain.fingerprint import fingerprints
 from loaderx.chain.node import Node
 from loaderx.chain.stream_stage import stream_cut
 from loaderx.chain.unit_size import unit_fingerprint
-from loaderx.engines.base import Measured, Run, Session, Timing
+from loaderx.engines.base import Engine, Measured, Run, Session, Timing
 from loaderx.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -38,6 +38,9 @@ from loaderx.reading.saved_position import UNCHANGED, LanePosition, first_entry
 from loaderx.stages.repeat import MANY_EPOCHS
 from loaderx.tree import Tree
 
+if TYPE_CHECKING:
+    from loaderx.loader.counts import Counts, StreamCounts
+
 T = TypeVar("T")
 
 REMEMBERED = 256  # positions kept: at most this many batches may be taken ahead
@@ -49,7 +52,14 @@ Position = tuple[list[int], list[LanePosition]]
 class StreamSetup:
     """What the iterators of one loader share."""
 
-    def __init__(self, node: Node, shard: tuple[int, int], devices: Devices | None = None) -> None:
+    def __init__(
+        self,
+        node: Node,
+        shard: tuple[int, int],
+        engine: Engine,
+        devices: Devices | None = None,
+        counts: Counts | None = None,
+    ) -> None:
         self.node = node
         self.base, self.epochs, self.steps = how_long(node)
         self.plan = StreamPlan(devices.narrowed(self.base) if devices else self.base, shard=shard)
@@ -58,11 +68,109 @@ class StreamSetup:
         self.data = DataDigest(node)
         self.repeats_records = _repeats_records(self.base)
         self.has_epochs = self.base.ends or node.ends  # a take may end an endless base
-        self.shard, self._devices = shard, devices
+        self.shard, self._given = shard, (engine, devices, counts)
+        self._counts: StreamCounts | None = None
+        ends, other = ends_by_itself(node), _uncounted_stage(self.base)
+        self._is_counted = ends and other is None
+        hosts = max([shard[1], *(devices.counts if devices else ())])  # the same in each process
+        self._needs_counts = hosts > 1 and ends and _has_lanes(node) and not _is_bounded(node)
+        if self._needs_counts and other is not None:
+            raise ChainError(
+                f"the stream ends, and .{other.stage} after .batch(...) changes the number of its "
+                "steps: they cannot be counted, as several hosts need. Put it before .batch(...)."
+            )
+        if self._needs_counts and self.epochs is None and not self.counts().are_alike:
+            raise ChainError(
+                "every epoch of this stream has other rows, and several hosts would have to count "
+                "each beforehand. Put .repeat() before .batch(...), or give a number of epochs."
+            )
+        if counts is not None:
+            self.counts()
 
     def __reduce__(self) -> tuple[object, ...]:
         """Only the description: a new plan is made from it."""
-        return StreamSetup, (self.node, self.shard, self._devices)
+        return StreamSetup, (self.node, self.shard, *self._given)
+
+    def counts(self) -> StreamCounts:
+        """The counts of epochs."""
+        if not self._is_counted:
+            raise ChainError(
+                "rows are counted of streams that end, if nothing changes the number of batches "
+                "(take, skip, ...) between .batch(...) and .repeat(...)."
+            )
+        if self._counts is None:
+            from loaderx.loader.counts import StreamCounts  # late: most streams are not counted
+
+            self._counts = StreamCounts(self.base, self.plan, self.chain, self.shard, *self._given)
+        return self._counts
+
+    def count_epochs(self, first: int, stop: int | None) -> None:
+        """Counts the rows of these epochs, if several hosts need to know them."""
+        if self._needs_counts:
+            for epoch in range(first, first + 1 if stop is None else stop):
+                self.counts().of(epoch)
+
+    def steps_between(self, first: int, stop: int) -> int | None:
+        """The steps of these epochs; None if they were not counted."""
+        known = [
+            None if self._counts is None else self._counts.known(e) for e in range(first, stop)
+        ]
+        return None if None in known else sum(counts.steps for counts in known if counts)
+
+    def read(
+        self, units: UnitSession, epochs: tuple[int, int | None], epoch: int
+    ) -> tuple[Reading, int]:
+        """A reading of epochs, and the steps before one of them, if these were counted."""
+        steps = self.steps_between(epochs[0], epoch)
+        ends = None if self._counts is None or steps is None else self._counts.ends
+        return self.plan.read(units, *epochs, ends), steps or 0
+
+    def read_from(self, units: UnitSession, epochs: tuple[int, int | None], step: int) -> Reading:
+        """A reading that begins with a step."""
+        epoch, inside = self.check_step(epochs, step)
+        positions, skipped = self.counts().before(epoch, inside)
+        reading, _ = self.read(units, epochs, epoch)
+        counters = [epoch, *(inside for _ in reading.state()[0][1:])]
+        reading.restore(counters, positions, changed=UNCHANGED, step=inside)
+        reading.skip(skipped)
+        return reading
+
+    def check_step(self, epochs: tuple[int, int | None], step: int) -> tuple[int, int]:
+        """The epoch of a step, and the steps before it in that epoch."""
+        (epoch, stop), left = epochs, step
+        while True:
+            steps = self.steps_between(epoch, epoch + 1)
+            if steps is None:
+                counted = f" Call loader.counts({epoch}) first, or" if self._is_counted else ""
+                raise ArgumentError(
+                    f"a stream cannot seek to step {step}: which records make it is known only by "
+                    f"reading up to it.{counted or ' So'} save get_state() where you want to go "
+                    "on, and use set_state()."
+                )
+            if left < steps or (stop is not None and epoch + 1 == stop and left == steps):
+                break
+            if stop is not None and epoch + 1 == stop:
+                raise ArgumentError(
+                    f"step {step} is beyond this stream, which has {step - left + steps}."
+                )
+            epoch, left = epoch + 1, left - steps
+        if step > self.steps:
+            raise ArgumentError(f"step {step} is beyond this stream, which has {self.steps}.")
+        return epoch, left
+
+    def length(self, first: int, stop: int | None) -> int:
+        """The steps of a pass over these epochs."""
+        steps = None if stop is None else self.steps_between(first, stop)
+        if steps is None:
+            advice = (
+                " Call loader.counts() first: it reads the records once."
+                if self._is_counted
+                else ""
+            )
+            raise ArgumentTypeError(
+                f"a stream has no length: the number of its elements is known when it ends.{advice}"
+            )
+        return min(steps, self.steps)
 
     def iterator(
         self,
@@ -105,11 +213,32 @@ def check_stream_shard(node: Node, hosts: int) -> None:
     if cut is None:
         raise ChainError("`shard` splits batches: the dataset needs a .batch(...).")
     cut.check_hosts(hosts)
-    if cut.input.ends and not _is_bounded(node):
+    if cut.can_be_short and ends_by_itself(cut) and not _is_bounded(node):
         raise ChainError(
-            "a stream that ends cannot be read on several hosts: a host does not know when the "
-            "lanes of the others end. Put .repeat() before .batch(...), or .take(steps) after it."
+            f"the stream ends, and the last batches of {cut.stage} are short: some hosts would get "
+            "no rows of them. Write drop_remainder=True or pad_remainder=True."
         )
+
+
+def ends_by_itself(node: Node) -> bool:
+    """Whether the records of a stream end, without a take above."""
+    cut = stream_cut(node)
+    return node.ends if cut is None else cut.input.ends
+
+
+def _uncounted_stage(node: Node) -> Node | None:
+    """A stage above the batch that changes the number of batches in an epoch."""
+    cut = stream_cut(node)
+    while cut is not None and node is not cut:
+        if not node.keeps_places:
+            return node
+        node = node.inputs[0]
+    return None
+
+
+def _has_lanes(node: Node) -> bool:
+    cut = stream_cut(node)
+    return cut is not None and cut.lanes > 1
 
 
 def _is_bounded(node: Node) -> bool:
@@ -211,8 +340,9 @@ class StreamRun:
 class StreamIterator(LoaderIterator[T]):
     """Made by ``iter(loader)`` and ``loader.epoch(e)`` for a stream.
 
-    Its state has the position of every lane that this host reads.  It cannot `seek`, except to its
-    beginning: which input makes batch number n is known only by reading up to it.
+    Its state has the position of every lane that this host reads.  It can `seek`, and has a length,
+    once the rows are counted (``loader.counts()``): which input makes batch number n is known only
+    by reading up to it.
     """
 
     def __init__(
@@ -247,12 +377,10 @@ class StreamIterator(LoaderIterator[T]):
         self._mark: Mark = (0.0, 0, 0.0)  # at the last batch whose epoch is known
 
     def __len__(self) -> int:
-        raise ArgumentTypeError(
-            "the iterator of a stream has no length: the number of its elements is known when it "
-            "ends."
-        )
+        return self._setup.length(*self._epochs) - self._position
 
     def _start(self) -> Run:
+        self._setup.count_epochs(*self._epochs)
         self._open_session().begin(self._setup.plan.unit_count(*self._epochs))
         batches = self._begin()
         self._batches, self._positions = batches, batches.positions
@@ -266,10 +394,15 @@ class StreamIterator(LoaderIterator[T]):
             saved, changed = self._saved, self._changed
         else:
             saved, changed = positions.at(step), UNCHANGED
-        units = UnitSession(self._open_session(), has_units=bool(self._setup.plan.units))
-        reading = self._setup.plan.read(units, *self._epochs)
+        setup = self._setup
+        units = UnitSession(self._open_session(), has_units=bool(setup.plan.units))
         if saved is not None:
-            reading.restore(*saved, changed=changed)
+            reading, before = setup.read(units, self._epochs, saved[0][0])
+            reading.restore(*saved, changed=changed, step=max(0, step - before))
+        elif step:
+            reading = setup.read_from(units, self._epochs, step)
+        else:
+            reading, _ = setup.read(units, self._epochs, self._epochs[0])
         self._reported = 0
         return StreamRun(reading, units, step, self._steps.stop)
 
@@ -341,17 +474,14 @@ class StreamIterator(LoaderIterator[T]):
         self._epochs = (epoch, None if stop is None else epoch + stop)
 
     def seek(self, step: int) -> None:
-        """Goes back to step 0; a stream cannot go to any other step."""
+        """Goes to a step; to another than 0 only if the rows are counted (``loader.counts()``)."""
         step = check_int("step", step, least=0)
         if step == self._position:
             return
         if step:
-            raise ArgumentError(
-                f"a stream cannot seek to step {step}: which records make it is known only by "
-                "reading up to it. Save get_state() where you want to go on, and use set_state()."
-            )
+            self._setup.check_step(self._epochs, step)
         with self._moving():
-            self._position, self._saved, self._saved_at, self._positions = 0, None, 0, None
+            self._position, self._saved, self._saved_at, self._positions = step, None, step, None
             self._changed = UNCHANGED
 
     def get_state(self) -> State:

@@ -10,31 +10,40 @@ from loaderx.chain.stream_stage import stream_cut
 from loaderx.chain.unit_size import stream_input_of
 from loaderx.errors import RecordError, StateError
 from loaderx.memory import Pool
-from loaderx.reading.batch_readers import BatchReader, CutRecords, Lanes
+from loaderx.reading.batch_readers import BatchReader, CutRecords, LaneEnds, Lanes, rows_of_lane
 from loaderx.reading.context import ReadContext
 from loaderx.reading.lookahead import Lookahead, MakeHere, Path, PendingUnit, UnitMaker
 from loaderx.reading.monitor import Monitor
+from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Rows
 from loaderx.reading.saved_position import Changed, LanePosition
 from loaderx.reading.stacking import NO_PADDING
-from loaderx.reading.unit_plan import Finish
+from loaderx.reading.unit_plan import CountRows, Finish
 from loaderx.stages.repeat import RepeatAfterBatch
 from loaderx.tree import Tree
 
 
 class StreamPlan:
-    """A compiled stream.  Workers need ``units`` only; `read` starts a reading."""
+    """A compiled stream.  Workers need ``units`` only; `read` starts a reading.
 
-    def __init__(self, node: Node, *, shard: tuple[int, int] = (0, 1)) -> None:
+    With ``only_counts`` its lanes give rows without values, to be counted.
+    """
+
+    def __init__(
+        self, node: Node, *, shard: tuple[int, int] = (0, 1), only_counts: bool = False
+    ) -> None:
         self.node = node
         self.cut = stream_cut(node)
         self.lanes = 1 if self.cut is None else self.cut.lanes
         host, hosts = shard
         self.hosts = hosts
         self.own = range(self.lanes * host // hosts, self.lanes * (host + 1) // hosts)
+        if self.cut is not None and self.cut.divides_batches:
+            self.own = range(self.lanes)
         self.input = stream_input_of(node)
         full_batch = None if self.cut is None else self.cut.rows_per_batch(len(self.own))
-        self.build = StreamBuild(node, self.lanes, full_batch)
+        self.build = StreamBuild(node, self.lanes, full_batch, shard)
+        self._only_counts = only_counts
         self.warned: set[int] = set()  # meters that have warned
         self.make_lane = self._build_lanes()
         self.units = self.build.units
@@ -43,10 +52,14 @@ class StreamPlan:
         """Readers of the lanes, with the stages below the cut and the repeats above it."""
         build, node = self.build, self.node
         repeats = (Repeats(None, node.repeats + 1),)  # the epochs of the loader
+        finish = Finish(stacked=False, padding=NO_PADDING)
+        if self._only_counts:
+            finish = CountRows()
+        elif self.cut is not None:
+            finish = self.cut.finish()
         if self.cut is None:
-            finish = Finish(stacked=False, padding=NO_PADDING)
             return build.reader(node, Above(self.input, (), repeats, finish))
-        above = Above(self.input, self.cut.cut_in_units(build), repeats, self.cut.finish())
+        above = Above(self.input, self.cut.cut_in_units(build), repeats, finish)
         while node is not self.cut:
             above = node.above_cut(build, above)
             node = node.inputs[0]
@@ -66,15 +79,56 @@ class StreamPlan:
             total += count
         return total
 
-    def read(self, maker: UnitMaker, first: int = 0, stop: int | None = 1) -> Reading:
+    def read(
+        self,
+        maker: UnitMaker,
+        first: int = 0,
+        stop: int | None = 1,
+        ends: Callable[[Path], LaneEnds | None] | None = None,
+    ) -> Reading:
         """A reading of epochs ``first`` to ``stop``, at its beginning."""
-        return Reading(self, maker, first, stop)
+        return Reading(self, maker, first, stop, ends)
+
+
+class SingleLanes:
+    """Reads one lane after the other, each by itself."""
+
+    def __init__(self, plan: StreamPlan, maker: UnitMaker, monitor: Monitor) -> None:
+        self.monitor = monitor
+        self._plan, self._maker = plan, maker
+
+    def look_ahead(self, number: int, lane: Callable[[Path], range]) -> Lookahead:
+        """Submits the units of a lane ahead of its reader; none of the epoch after."""
+        units = self._plan.units
+        self.lookaheads.append(
+            Lookahead(self._maker, number, units[number], lane, share=len(units), last_epoch=0)
+        )
+        return self.lookaheads[-1]
+
+    def lane(self, path: Path, lane: int) -> tuple[Reader, list[Lookahead]]:
+        """The reader of a lane at the beginning of an epoch, and the units that it reads."""
+        self.lookaheads: list[Lookahead] = []
+        reader = self._plan.make_lane(self, lane)
+        reader.start(path)
+        return reader, self.lookaheads
+
+    def first_row(self, path: Path, lane: int) -> Rows:
+        """One row of a lane that has some."""
+        with self.monitor.muted():  # another host reports its unit
+            return rows_of_lane(self.lane(path, lane)[0], 1)[0]
 
 
 class Reading:
     """One reading of a stream: the lanes, the batches, and the stages above them."""
 
-    def __init__(self, plan: StreamPlan, maker: UnitMaker, first: int, stop: int | None) -> None:
+    def __init__(
+        self,
+        plan: StreamPlan,
+        maker: UnitMaker,
+        first: int,
+        stop: int | None,
+        ends: Callable[[Path], LaneEnds | None] | None,
+    ) -> None:
         self.plan, self._maker = plan, maker
         self._stop = stop
         self.lookaheads: list[Lookahead] = []
@@ -87,6 +141,8 @@ class Reading:
         else:
             self._cut = plan.cut.cut_reader(readers, self._pool, is_alone=plan.hosts == 1)
         self._cut.first_lane = plan.own.start
+        self._cut.ends_of = ends
+        self._cut.first_row = SingleLanes(plan, maker, self.monitor).first_row
         empty_epochs = plan.build.empty_epochs
         batches = self._above(plan.node)
         self._top = RepeatAfterBatch(batches, ".repeat()", empty_epochs, first, stop)
@@ -144,9 +200,16 @@ class Reading:
         return self._top.counters(), self._cut.positions()
 
     def restore(
-        self, counters: Sequence[int], positions: Sequence[LanePosition], *, changed: Changed
+        self,
+        counters: Sequence[int],
+        positions: Sequence[LanePosition],
+        *,
+        changed: Changed,
+        step: int,
     ) -> None:
+        """Goes to a position; ``step`` is the number of batches of its epoch before it."""
         left = iter(counters)
+        self._cut.step = step
         self._top.restore((), left, positions, changed=changed)
         if more := len(list(left)):
             needed = len(counters) - more - 1
@@ -154,6 +217,13 @@ class Reading:
                 f"the state has {needed + more} counters in `above`, and this dataset needs "
                 f"{needed}."
             )
+
+    def skip(self, rows: Sequence[int]) -> None:
+        """Passes over so many rows of each lane."""
+        self.begin()
+        with self.monitor.muted():
+            for lane, count in zip(self._cut.lanes, rows, strict=True):
+                rows_of_lane(lane, count)
 
 
 def iterate(node: Node) -> Iterator[Tree]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, Protocol, TypeVar
 
-from loaderx.errors import StateError
+from loaderx.errors import LoaderxError, StateError
 from loaderx.order.epochs import LIMIT
 from loaderx.reading.lookahead import Path
 from loaderx.reading.readers import Reader
@@ -63,17 +63,68 @@ class BatchReader:
         raise NotImplementedError
 
 
+class LaneEnds(Protocol):
+    """The rows of lanes in one epoch, counted beforehand."""
+
+    @property
+    def steps(self) -> int:
+        """The number of batches, the same on every host."""
+
+    @property
+    def some_lane(self) -> int:
+        """A lane that has rows, of any host."""
+
+    def rows(self, lane: int) -> int:
+        """The rows of a lane."""
+
+    def differs(self, lane: int, found: int) -> LoaderxError:
+        """The error for a lane that has another number of rows."""
+
+
 class Lanes(BatchReader):
-    """The base of readers that read from lanes."""
+    """The base of readers that read from lanes.
+
+    Where the rows of an epoch were counted, each lane must end where it did then.
+    """
 
     first_lane = 0  # the number of the first of them
+    ends_of: Callable[[Path], LaneEnds | None] | None = None  # where they end, by epoch
+    step = 0  # batches of this epoch so far; set before `restore`
+    first_row: Callable[[Path, int], Rows] | None = None  # of an epoch of any lane
 
-    def __init__(self, lanes: Sequence[Reader]) -> None:
+    def __init__(self, lanes: Sequence[Reader], rows: int = 1) -> None:
         self.lanes = lanes
+        self.rows = rows  # of each lane in a batch
 
     def start(self, path: Path) -> None:
         for lane in self.lanes:
             lane.start(path)
+        self.step = 0
+        self._begin(path)
+
+    def _begin(self, path: Path) -> None:
+        self.path = path
+        self.ends = None if self.ends_of is None else self.ends_of(path)
+
+    def rows_of_lanes(self) -> list[list[Rows]] | None:
+        """The rows of each lane for the next batch; None where the count says that it is over."""
+        ends, rows = self.ends, self.rows
+        if ends is None:
+            return [rows_of_lane(lane, rows) for lane in self.lanes]
+        found, before = [], self.step * rows
+        for number, lane in enumerate(self.lanes, self.first_lane):
+            left = ends.rows(number) - before
+            if self.step < ends.steps:
+                found.append(rows_of_lane(lane, rows))
+                count = sum(part.count for part in found[-1])
+                is_right = count == max(0, min(left, rows))
+            else:
+                count = 0 if left > 0 else lane.ready(1)  # the remainder may be dropped
+                is_right = not count
+            if not is_right:
+                raise ends.differs(number, before + count)
+        self.step += 1
+        return found or None
 
     def counters(self) -> list[int]:
         return []
@@ -89,6 +140,7 @@ class Lanes(BatchReader):
                 lane.restore(path, position, changed=changed)
             except StateError as error:
                 raise StateError(f"lane {self.first_lane + number}: {error}") from None
+        self._begin(path)
 
 
 def rows_of_lane(lane: Reader, count: int) -> list[Rows]:
@@ -104,9 +156,10 @@ class CutRecords(Lanes):
     """A stream without batches: one record after the other."""
 
     def next(self) -> Rows | None:
-        parts = rows_of_lane(self.lanes[0], 1)
-        if not parts:
+        found = self.rows_of_lanes()
+        if not found or not found[0]:
             return None
+        (parts,) = found
         record = copy_of(parts[0].records()[0])  # one record must not keep a whole unit alive
         return Rows.of_columns(record, 1, joined_keys(parts))
 

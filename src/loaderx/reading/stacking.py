@@ -380,23 +380,35 @@ def add_leaf(batch: Tree, path: str, leaf: Array, asked_by: str) -> Tree:
     return {**batch, path: leaf}
 
 
-def pad_rows(batch: Tree, count: int, size: int, mask_key: str, value: Padding, lend: Lend) -> Tree:
-    """The batch padded from ``count`` to ``size`` rows, with a mask of the real ones."""
+def pad_rows(
+    batch: Tree,
+    count: int,
+    size: int,
+    mask_key: str,
+    value: Padding,
+    lend: Lend,
+    places: Array | None = None,
+) -> Tree:
+    """The batch padded from ``count`` to ``size`` rows, with a mask of the real ones.
+
+    Those come first, or go to their ``places``.
+    """
     leaves, structure = flatten(batch)
     if not all(isinstance(leaf, np.ndarray) and leaf.ndim and len(leaf) for leaf in leaves):
         raise StackError("`pad_remainder` needs batches whose leaves are arrays of rows.")
     mask_layout = ((size,), np.dtype(np.bool_))
+    real = slice(count) if places is None else places
     if count == size:
         (mask,) = lend(Layout.of(mask_layout))
     else:
         shapes = [((size, *leaf.shape[1:]), leaf.dtype) for leaf in leaves]
         *targets, mask = lend(Layout.of(*shapes, mask_layout))
         for leaf, target, path in zip(leaves, targets, structure.paths(), strict=True):
-            target[:count] = leaf[:count]
-            target[count:] = _filler(target.dtype, value.value_for(path))
+            target[...] = _filler(target.dtype, value.value_for(path))
+            target[real] = leaf[:count]
         batch = structure.build(targets)
-    mask[:count] = True
-    mask[count:] = False
+    mask[...] = False
+    mask[real] = True
     return add_leaf(batch, mask_key, mask, "pad_remainder")
 
 

@@ -78,6 +78,8 @@ def rows_from(packed: PackedRows, padding: Padding) -> Rows:
 class Finish:
     """The last step of a unit: stacks its records as the batch will need them, if it can."""
 
+    only_counts = False  # the values of the rows are not needed
+
     def __init__(self, *, stacked: bool, padding: Padding, named: bool = False) -> None:
         self.stacked, self.padding = stacked, padding
         self.named = named  # single records are sent with their names and indices
@@ -127,6 +129,20 @@ class Finish:
             made["columns"] = tree
         else:
             made["records"] = Opaque((rows.records(), None, None))
+
+
+class CountRows(Finish):
+    """Hands over how many rows a unit has, one byte for each."""
+
+    only_counts = True
+
+    def __init__(self) -> None:
+        super().__init__(stacked=True, padding=NO_PADDING)
+
+    def output(self, rows: Rows, context: ReadContext) -> UnitOutput:
+        made = super().output(Rows.of_records([]), context)
+        made["columns"], made["records"] = np.zeros(len(rows), np.uint8), None
+        return made
 
 
 class UnitBounds(Protocol):

@@ -25,7 +25,7 @@ from loaderx.errors import (
 from loaderx.memory import Pool
 from loaderx.order.epochs import LIMIT
 from loaderx.reading.addresses import Addresses, BatchAddresses, BatchSteps
-from loaderx.reading.batch_readers import BatchReader, Lanes, rows_of_lane
+from loaderx.reading.batch_readers import BatchReader, Lanes
 from loaderx.reading.context import ReadContext
 from loaderx.reading.error_text import error_line
 from loaderx.reading.operators import (
@@ -257,6 +257,10 @@ class Batched(StreamCut, ChangesPlaces):
     def cut_reader(self, lanes: Sequence[Reader], pool: Pool, *, is_alone: bool) -> Lanes:
         return CutLanes(lanes, self, pool, is_alone=is_alone)
 
+    @property
+    def rows_of_lane(self) -> int:
+        return self.size // self.lanes
+
     def rows_per_batch(self, lanes: int) -> int | None:
         return self.size // self.lanes * lanes
 
@@ -347,23 +351,26 @@ class Cut(BatchOperatorOf[BatchSteps, BatchAddresses]):
 
 
 class CutLanes(Lanes):
-    """Cuts the rows of a stream into batches, with equally many rows from every lane, in order."""
+    """Cuts the rows of a stream into batches, with equally many rows from every lane, in order.
+
+    If the remainder is padded, each lane that has ended is: so a row has the same place in the
+    batch on any number of hosts.
+    """
 
     def __init__(
         self, lanes: Sequence[Reader], node: Batched, pool: Pool, *, is_alone: bool
     ) -> None:
-        super().__init__(lanes)
+        super().__init__(lanes, node.rows_of_lane)
         self.node, self.pool, self.stage = node, pool, node.stage
         self.is_alone = is_alone  # this host is the only one
-        self.rows = node.size // node.lanes
 
     def next(self) -> Rows | None:
-        parts: list[Rows] = []
-        for lane in self.lanes:
-            parts += rows_of_lane(lane, self.rows)
-        count = sum(part.count for part in parts)
-        full = self.rows * len(self.lanes)
-        if count < full:
+        found = self.rows_of_lanes()
+        if found is None:
+            return None
+        parts = [part for lane in found for part in lane]
+        count, full = sum(part.count for part in parts), self.rows * len(self.lanes)
+        if count < full and self.ends is None:
             if not self.is_alone:
                 raise ChainError(
                     "the stream ended on this host before the .take(...) above .batch(...) did, "
@@ -372,17 +379,31 @@ class CutLanes(Lanes):
                 )
             if not count or self.node.drop_remainder:
                 return None
-        return self.timed(self._batch, parts, count, full)
-
-    def _batch(self, parts: list[Rows], count: int, full: int) -> Rows:
-        keys = joined_keys(parts)
-        tree = self._joined(parts)
         if self.node.pad_remainder:
-            if keys is not None and count < full:
-                keys = keys[np.minimum(np.arange(full), count - 1)]
-            tree = pad_rows(
-                tree, count, full, self.node.mask_key, self.node.padding, self.pool.lend
-            )
+            return self.timed(self._padded, found, count, full)
+        return self.timed(self._batch, parts, count)
+
+    def _batch(self, parts: list[Rows], count: int) -> Rows:
+        return Rows.of_columns(self._joined(parts), count, joined_keys(parts))
+
+    def _padded(self, lanes: list[list[Rows]], count: int, full: int) -> Rows:
+        parts = [part for lane in lanes for part in lane]
+        if not parts and self.ends is not None and self.first_row is not None:
+            parts = [self.first_row(self.path, self.ends.some_lane)]  # its values are not used
+        batch = self._batch(parts, count)
+        keys, places = batch.keys, None
+        if count < full:
+            taken = [sum(part.count for part in lane) for lane in lanes]
+            places = np.flatnonzero(np.concatenate([np.arange(self.rows) < n for n in taken]))
+            if keys is not None:
+                padded = np.zeros(full, np.uint64)
+                padded[places] = keys[:count]
+                for start, rows in zip(range(0, full, self.rows), taken, strict=True):
+                    if rows:  # padding has the key of the last row of its lane
+                        padded[start + rows : start + self.rows] = padded[start + rows - 1]
+                keys = padded
+        node, lend = self.node, self.pool.lend
+        tree = pad_rows(batch.tree, count, full, node.mask_key, node.padding, lend, places)
         return Rows.of_columns(tree, count, keys)
 
     def _joined(self, parts: list[Rows]) -> Tree:

@@ -24,14 +24,13 @@ from loaderx.errors import (
     check_name,
 )
 from loaderx.memory import Pool
-from loaderx.reading.batch_readers import Lanes, rows_of_lane
+from loaderx.reading.batch_readers import Lanes
 from loaderx.reading.context import ReadContext
 from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Record, Rows
 from loaderx.reading.stacking import NO_PADDING, Value
 from loaderx.reading.unit_plan import Finish
 from loaderx.reading.unit_stage import UnitStage
-from loaderx.tree import flatten
 
 if TYPE_CHECKING:
     from loaderx.chain.stream_build import StreamBuild
@@ -100,6 +99,7 @@ class Bucketed(StreamCut, OptionsStage):
     batched = True
     batch_size = None
     cuts_stream = True
+    divides_batches = True
 
     @property
     def stage(self) -> str:
@@ -118,7 +118,7 @@ class Bucketed(StreamCut, OptionsStage):
         return [RowCount(size, self.stage, is_rest=False) for size in self.options.batch_sizes]
 
     def unit_stage(self, build: StreamBuild) -> UnitStage:
-        return Bucket(self.stage, self.options)
+        return Bucket(self.stage, self.options, build.host)
 
     # As the stage that cuts a stream ----------------------------------------------------------
 
@@ -135,21 +135,27 @@ class Bucketed(StreamCut, OptionsStage):
     def cut_reader(self, lanes: Sequence[Reader], pool: Pool, *, is_alone: bool) -> Lanes:
         return CutBuckets(lanes)
 
-    def check_shareable(self) -> None:
-        raise ChainError(
-            "several hosts cannot share the batches of .bucket(...): the next one may have another "
-            "shape on each of them. Use .pack(...), or .batch(n, pad_to=...)."
-        )
+    def check_hosts(self, hosts: int) -> None:
+        for size in self.options.batch_sizes:
+            if size % hosts:
+                raise ChainError(
+                    f"{hosts} hosts cannot share batches of {size} records ({self.stage}): the "
+                    "number of hosts must divide every batch size."
+                )
 
 
 class Bucket(UnitStage):
-    """Makes batches of the records of each window of a unit: each is one record of its output."""
+    """Makes batches of the records of each window of a unit: each is one record of its output.
+
+    The lengths of all records decide which batches there are, so every host reads all of them, and
+    makes its own rows of each batch.
+    """
 
     wants = False
 
-    def __init__(self, stage: str, options: Bucketing) -> None:
+    def __init__(self, stage: str, options: Bucketing, host: tuple[int, int]) -> None:
         super().__init__(stage)
-        self.options = options
+        self.options, self.host = options, host
 
     def read(self, rows: Rows, context: ReadContext) -> Rows:
         from loaderx.stages.bucket_rows import bucket  # most chains have no buckets
@@ -159,14 +165,17 @@ class Bucket(UnitStage):
         for _, start, stop in rows.windows(self.options.window):
             window = rows.cut(start, stop)
             try:
-                batches = bucket(window.records(), self.options, window.name, context.lend)
+                batches = bucket(
+                    window.records(), self.options, self.host, window.name, context.lend
+                )
             except StackError as error:
                 raise self.failure(error) from error
             for batch in batches:
-                numbers = np.array(batch.rows) + start
-                firsts.append(int(numbers[0]))
-                keys = None if rows.keys is None else rows.keys[numbers]
-                made.append(Rows.of_columns(batch.tree, len(numbers), keys))
+                firsts.append(batch.rows[0] + start)
+                # Padding has the key of the last record.
+                keyed = [*batch.rows, *batch.rows[-1:] * batch.size][batch.first :][: batch.size]
+                keys = None if rows.keys is None else rows.keys[np.array(keyed) + start]
+                made.append(Rows.of_columns(batch.tree, batch.real, keys))
         first = np.array(firsts, np.int64)
         assert rows.places is not None
         return rows.derived(
@@ -181,13 +190,9 @@ class CutBuckets(Lanes):
     """A stream of finished batches."""
 
     def next(self) -> Rows | None:
-        parts = rows_of_lane(self.lanes[0], 1)
-        if not parts:
+        found = self.rows_of_lanes()
+        if not found or not found[0]:
             return None
-        batch = parts[0].records()[0]
+        batch = found[0][0].records()[0]
         assert isinstance(batch, Rows)
-        if batch.keys is None:
-            return batch
-        size = len(flatten(batch.tree)[0][0])  # with padding rows
-        keys = batch.keys[np.minimum(np.arange(size), batch.count - 1)]
-        return Rows.of_columns(batch.tree, batch.count, keys)
+        return batch

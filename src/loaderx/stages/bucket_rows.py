@@ -8,8 +8,10 @@ a window has at most one batch that is not full: its last.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from loaderx.errors import StackError
+from loaderx.frozen import Frozen
 from loaderx.memory import Lend
 from loaderx.reading.stacking import Padding, pad_rows, stack
 from loaderx.stages.bucket import Bucketing
@@ -18,35 +20,61 @@ from loaderx.tree import Tree, as_array, flatten
 Name = Callable[[int], str]
 
 
-class BucketBatch:
-    """A finished batch, and the rows of the window that are in it."""
+class BucketBatch(NamedTuple):
+    """One host's part of a finished batch."""
 
-    __slots__ = ("rows", "tree")
+    tree: Tree
+    rows: list[int]  # those of the window that are in the batch, on all hosts
+    first: int  # of this host in the batch
+    size: int  # of this host, with padding
+    real: int  # of this host, without
 
-    def __init__(self, tree: Tree, rows: list[int]) -> None:
-        self.tree, self.rows = tree, rows
+
+class Batcher(Frozen):
+    """Makes the batches of one window."""
+
+    records: list[object]
+    paths: list[str]  # of the leaves to pad
+    options: Bucketing
+    host: tuple[int, int]
+    name: Name
+    lend: Lend
+
+    def batch(self, rows: list[int], boundary: int, size: int) -> BucketBatch:
+        options, (host, hosts) = self.options, self.host
+        padding = Padding(dict.fromkeys(self.paths, boundary), options.pad_value)
+        first, size = size // hosts * host, size // hosts
+        own = rows[first : first + size]
+        count, own = len(own), own or rows[:1]  # a row of padding is like any other
+        chosen = [self.records[row] for row in own]
+        tree = stack(chosen, self.lend, lambda number: self.name(own[number]), padding)
+        if not options.drop_remainder:
+            tree = pad_rows(tree, count, size, options.mask_key, padding, self.lend)
+        return BucketBatch(tree, rows, first, size, count)
 
 
-def bucket(records: list[object], options: Bucketing, name: Name, lend: Lend) -> list[BucketBatch]:
-    """The batches of one window."""
+def bucket(
+    records: list[object], options: Bucketing, host: tuple[int, int], name: Name, lend: Lend
+) -> list[BucketBatch]:
+    """A host's part of the batches of one window."""
     paths = ragged_leaves(records[0], options, name)
     waiting: list[int] = []
     by_bucket: list[list[int]] = [[] for _ in options.boundaries]
     for number, record in enumerate(records):
         by_bucket[_bucket_of(record, paths, options, name, number)].append(number)
-    batches = []
+    batches, batcher = [], Batcher(records, paths, options, host, name, lend)
     for members, boundary, size in zip(
         by_bucket, options.boundaries, options.batch_sizes, strict=True
     ):
         members = waiting + members
         whole = len(members) // size * size
-        for start in range(0, whole, size):
-            rows = members[start : start + size]
-            batches.append(_batch(records, rows, boundary, size, paths, options, name, lend))
+        batches += [
+            batcher.batch(members[start : start + size], boundary, size)
+            for start in range(0, whole, size)
+        ]
         waiting = members[whole:]
     if waiting and not options.drop_remainder:
-        boundary, size = options.boundaries[-1], options.batch_sizes[-1]
-        batches.append(_batch(records, waiting, boundary, size, paths, options, name, lend))
+        batches.append(batcher.batch(waiting, options.boundaries[-1], options.batch_sizes[-1]))
     return batches
 
 
@@ -86,21 +114,3 @@ def _bucket_of(
         f"{name(number)} has length {length}, and the largest boundary is "
         f"{options.boundaries[-1]}. Cut it in .map(), filter it out, or add a boundary."
     )
-
-
-def _batch(
-    records: list[object],
-    rows: list[int],
-    boundary: int,
-    size: int,
-    paths: list[str],
-    options: Bucketing,
-    name: Name,
-    lend: Lend,
-) -> BucketBatch:
-    padding = Padding(dict.fromkeys(paths, boundary), options.pad_value)
-    chosen = [records[row] for row in rows]
-    tree = stack(chosen, lend, lambda number: name(rows[number]), padding)
-    if not options.drop_remainder:
-        tree = pad_rows(tree, len(rows), size, options.mask_key, padding, lend)
-    return BucketBatch(tree, rows)

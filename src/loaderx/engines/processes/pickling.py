@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import io
 import marshal
 import mmap
@@ -48,6 +49,7 @@ from loaderx.sources.mapping import mapped_base
 from loaderx.tree import Array
 
 SHARED_BYTES = 1 << 14  # bytes from which an array is shared
+DIGEST_BYTES = 1 << 26  # the most data in memory for a digest
 # Lengths of the boot record, the pickled `init`, the pickled work and the table of buffers.
 _HEAD = struct.Struct("<QQQQ")
 _BUFFER = struct.Struct("<QQQ")  # start, length, whether it is writable
@@ -169,6 +171,25 @@ def dumps(value: object) -> bytes:
     """Pickles anything that can be pickled, including classes of a script."""
     pickled: bytes = cloudpickle.dumps(value, protocol=5)
     return pickled
+
+
+def digest_of(work: Work) -> str | None:
+    """A digest of all that workers get: the chain, its functions, the identity of its files.
+
+    None if it cannot be pickled, or holds much data in memory.
+    """
+    buffers: list[pickle.PickleBuffer] = []
+    replaced: list[str] = []
+    try:
+        found = hashlib.sha256(_pickled(work, buffers, replaced))
+    except Exception:
+        return None
+    raws = [buffer.raw() for buffer in buffers]
+    if replaced or sum(raw.nbytes for raw in raws) > DIGEST_BYTES:
+        return None
+    for raw in raws:
+        found.update(raw)
+    return found.hexdigest()
 
 
 def _pickled_init(init: Init) -> bytes:

@@ -175,6 +175,36 @@ class CacheFolder:
         self.used["copies"].append(place)
         return place
 
+    # Notes ------------------------------------------------------------------------------------
+
+    def note(self, key: str) -> dict[str, Any] | None:
+        """What was kept under a key; None if there is nothing, or it is damaged."""
+        place = self._place(INDEX, key)
+        if place is not None and is_usable(place):
+            with contextlib.suppress(Exception):
+                found = _read_description(place)
+                _mark_as_used(place)
+                return found
+        return None
+
+    def keep_note(self, key: str, kind: str, about: str, told: Mapping[str, Json]) -> None:
+        """Keeps a few values under a key, if the folder can be written to."""
+        place = self._place(INDEX, key)
+        if place is None:
+            return
+        try:
+            if not is_usable(place):
+                raise _foreign(place)
+            with making(place, keep=lambda _: self.note(key) is not None) as temporary:
+                _write_description(temporary, {"kind": kind, "files": [about], **told})
+        except OSError as error:
+            self._say_once(error)
+
+    def forget_note(self, key: str) -> None:
+        place = self._place(INDEX, key)
+        if place is not None and is_usable(place):
+            shutil.rmtree(place, ignore_errors=True)
+
     def _place(self, section: str, key: str) -> str | None:
         return None if self.folder is None else os.path.join(self.folder, section, key)
 
