@@ -8,7 +8,7 @@ small nested lists, and ``restore(path, state)`` goes back to one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from loaderx.errors import LoaderxError, StateError
 from loaderx.reading.empty_epochs import EmptyEpochs
@@ -46,6 +46,10 @@ class Reader:
     def epochs_read(self) -> int:
         """Epochs that an endless reader has read; 0 if it ends, or if that is not known."""
         return 0
+
+    def needs(self, n: int) -> Iterator[Lookahead]:
+        """The inputs of the next ``n`` rows that are made in units."""
+        return iter(())
 
     @property
     def reads_records(self) -> bool:
@@ -133,6 +137,9 @@ class UnitReader(Reader):
                 f"{units} units, counted from 0."
             )
         self._go(path, unit, 0 if changed.rows else used)
+
+    def needs(self, n: int) -> Iterator[Lookahead]:
+        yield self.lookahead
 
     def epochs_read(self) -> int:
         return 0 if self.plan.length is not None else self._epochs_in(self.unit)
