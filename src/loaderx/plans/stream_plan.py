@@ -83,7 +83,7 @@ class Reading:
         self.lookaheads: list[Lookahead] = []
         self.times: dict[str, float] = {}
         self._pool = Pool(6)
-        self.monitor = Monitor(plan.build.meters, plan.warned, self._pool)
+        self.monitor = Monitor(plan.build.meters, plan.warned, self._pool, lanes=len(plan.own))
         self._lanes = [plan.make_lane(self, lane) for lane in plan.own]
         self._is_begun = False
         if plan.cut is None:

@@ -118,6 +118,7 @@ class WindowReader(Reader):
         output = self.finish.output(run_stages(self.stages, rows, context), context)
         self.rows = rows_from(output, self.finish.padding)
         self.monitor.note(output)
+        self.monitor.weigh(self.finish, len(rows), output)
         self._give_up_if_empty()
         return True
 
