@@ -104,7 +104,10 @@ def test_bad_records():
 
 def test_hosts_are_refused():
     dataset = Dataset.from_source(texts([1, 2])).bucket([8], 2, leaves="t")
-    with pytest.raises(ChainError, match="several hosts cannot share the batches of .bucket"):
+    advice = (
+        r"Use .pack\(...\).batch\(n, lanes=...\), or .batch\(n, pad_to=..., lanes=...\), with lanes"
+    )
+    with pytest.raises(ChainError, match=f"hosts cannot share the batches of .bucket.*{advice}"):
         DataLoader(dataset.take(3), shard=(0, 2))
     with pytest.raises(ChainError, match="batch after batch.*Leave one of the two out"):
         dataset.batch(2)

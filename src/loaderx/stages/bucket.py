@@ -138,7 +138,8 @@ class Bucketed(StreamCut, OptionsStage):
     def check_shareable(self) -> None:
         raise ChainError(
             "several hosts cannot share the batches of .bucket(...): the next one may have another "
-            "shape on each of them. Use .pack(...), or .batch(n, pad_to=...)."
+            "shape on each of them. Use .pack(...).batch(n, lanes=...), or .batch(n, pad_to=..., "
+            "lanes=...), with lanes that the number of hosts divides."
         )
 
 

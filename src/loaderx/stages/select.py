@@ -144,10 +144,12 @@ class Sliced(Moved):
 
     def check_lanes(self, lanes: int) -> None:
         if self.is_stream:
+            skip = "" if self.is_take else ".skip(steps)"
+            take = "" if skip and self.count is None else ".take(steps)"
             raise ChainError(
                 f".{self.stage} of a stream counts its records, which needs one lane, not "
-                f"{lanes}. Put .take(steps) after .batch(...) instead, or take before the stream "
-                "begins."
+                f"{lanes}. Count steps instead, with {skip}{take} after .batch(...), "
+                "or count records before the stage that makes the stream."
             )
 
     def move(self, seed: int) -> Move:
