@@ -71,25 +71,26 @@ MIXED = Dataset.mix(
             lambda: DataLoader(STREAM.repeat().batch(4), shard=(0, 2)),
             ChainError,
             r"2 hosts cannot share 1 lane of a stream: the number of hosts must divide the lanes. A "
-            r"run that was begun keeps its lanes: continue it on 1 host. For a new run write "
+            r"run that was begun keeps its lanes, and can go on with these numbers of hosts: 1. For a "
+            r"new run write "
             r"batch\(4, lanes=2\), or a multiple of 2 lanes if there may be more hosts later; each "
             "lane holds about 8 records in memory.",
         ),
         (
             lambda: DataLoader(STREAM.repeat().batch(16, lanes=4), shard=(0, 3)),
             ChainError,
-            r"3 hosts cannot share 4 lanes of a stream.* continue it on 2 or 4 hosts. For a new run "
+            r"3 hosts cannot share 4 lanes of a stream.* numbers of hosts: 1, 2, 4. For a new run "
             r"write batch\(18, lanes=3\), or a multiple of 3 lanes",
         ),
         (
             lambda: DataLoader(STREAM.repeat().batch(16, lanes=4), shard=(0, 8)),
             ChainError,
-            "8 hosts cannot share 4 lanes of a stream.* continue it on 4 hosts. For",
+            "8 hosts cannot share 4 lanes of a stream.* hosts: 1, 2, 4. For",
         ),
         (
             lambda: DataLoader(MIXED.batch(6, lanes=6), shard=(0, 4)),
             ChainError,
-            r"continue it on 3 or 6 hosts. For a new run write batch\(8, lanes=4\).* each lane holds "
+            r"of hosts: 1, 2, 3, 6. For a new run write batch\(8, lanes=4\).* each lane holds "
             "about 504 records of 2 inputs in memory",
         ),
         (  # lanes would be refused, too, so that is no advice

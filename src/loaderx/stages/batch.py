@@ -264,19 +264,13 @@ class Batched(StreamCut, ChangesPlaces):
 
     def check_hosts(self, hosts: int) -> None:
         if self.lanes % hosts:
+            usable = [str(n) for n in range(1, self.lanes + 1) if self.lanes % n == 0]
             raise ChainError(
                 f"{hosts} hosts cannot share {self.lanes} lane{'s' if self.lanes > 1 else ''} of a "
                 "stream: the number of hosts must divide the lanes. A run that was begun keeps its "
-                f"lanes: continue it on {self._usable_hosts(hosts)}. {self._for_new_run(hosts)}"
+                f"lanes, and can go on with these numbers of hosts: {', '.join(usable)}. "
+                f"{self._for_new_run(hosts)}"
             )
-
-    def _usable_hosts(self, hosts: int) -> str:
-        """The nearest numbers of hosts that divide the lanes."""
-        fewer = next(n for n in range(hosts, 0, -1) if self.lanes % n == 0)
-        more = next((n for n in range(hosts, self.lanes + 1) if self.lanes % n == 0), fewer)
-        if more > fewer:
-            return f"{fewer} or {more} hosts"
-        return f"{fewer} host{'s' if fewer > 1 else ''}"
 
     def _for_new_run(self, hosts: int) -> str:
         try:
