@@ -612,7 +612,8 @@ class Dataset(Generic[T], metaclass=DatasetType):
         ``tokens_length``.
 
         A stream on several hosts is cut into ``lanes``, each with its own share of the data;
-        every batch takes as many rows from each.  The number of hosts must divide the lanes.
+        every batch takes as many rows from each.  The number of hosts must divide the lanes, which
+        stay the same as long as a run is continued.  Each lane holds records in memory.
 
         >>> ds = Dataset.from_source([{"t": [1]}, {"t": [2, 3]}]).batch(2, pad_to={"t": 3})
         >>> ds[0]["t"].tolist(), ds[0]["t_length"].tolist()

@@ -11,6 +11,10 @@ from loaderx import ArgumentError, ArgumentTypeError, ChainError, DataLoader, Da
 from plain import tag
 from streams import STREAM, count_up, even
 
+MIXED = Dataset.mix(
+    [STREAM.repeat(), Dataset.range(3000).filter(even).shuffle(window=500).repeat()]
+)
+
 
 @pytest.mark.parametrize(
     ("make", "error", "message"),
@@ -33,15 +37,27 @@ from streams import STREAM, count_up, even
         (lambda: STREAM.batch(4).batch(4), ChainError, "batch after batch"),
         (lambda: STREAM.batch(4).filter(even), ChainError, "filter after batch: it works on records"),
         (lambda: STREAM.batch(4).flat_map(even), ChainError, "flat_map after batch"),
-        (lambda: STREAM.batch(4, lanes=3), ArgumentError, "the lanes must divide the batch"),
+        (
+            lambda: STREAM.batch(4, lanes=3),
+            ArgumentError,
+            r"the lanes must divide the batch.*Write batch\(6, lanes=3\), or lanes that divide 4\.",
+        ),
         (lambda: STREAM.batch(4, lanes=0), ArgumentError, "`lanes` must be at least 1, got 0"),
         (lambda: Dataset.range(9).batch(4, lanes=2), ChainError, "is for streams.*leave `lanes` out"),
         (lambda: STREAM.take(9).batch(4, lanes=2), ChainError, r".take\(9\) of a stream counts its"),
-        (lambda: STREAM.skip(9).batch(4, lanes=2), ChainError, "needs one lane, not 2"),
+        (lambda: STREAM.take(9).batch(4, lanes=2), ChainError, r"steps instead, with .take\(steps\) af"),
+        (
+            lambda: STREAM.skip(9).batch(4, lanes=2),
+            ChainError,
+            r"needs one lane, not 2. Count steps instead, with .skip\(steps\) after .batch\(...\), or "
+            "count records before the stage that makes the stream",
+        ),
+        (lambda: STREAM[2:9].batch(4, lanes=2), ChainError, r"with .skip\(steps\).take\(steps\) after"),
         (
             lambda: STREAM.batch(101, lanes=101),
             ChainError,
-            "100 records are too few for 101 lanes",
+            r"Dataset.range\(0, 100\) has 100 records, too few for 101 lanes, each of which needs "
+            r"one. Use at most 100 lanes, or put .repeat\(\) right after it, before the stage that",
         ),
         (lambda: Dataset.zip([STREAM, STREAM]), ChainError, "zip: dataset 0 is a stream"),
         (lambda: Dataset.concatenate([STREAM, STREAM]), ChainError, "or use Dataset.mix"),
@@ -54,13 +70,43 @@ from streams import STREAM, count_up, even
         (
             lambda: DataLoader(STREAM.repeat().batch(4), shard=(0, 2)),
             ChainError,
-            r"2 hosts cannot share 1 lane of a stream.*Write batch\(4, lanes=2\)",
+            r"2 hosts cannot share 1 lane of a stream: the number of hosts must divide the lanes. A "
+            r"run that was begun keeps its lanes, and can go on with these numbers of hosts: 1. For a "
+            r"new run write "
+            r"batch\(4, lanes=2\), or a multiple of 2 lanes if there may be more hosts later; each "
+            "lane holds about 8 records in memory.",
         ),
         (
             lambda: DataLoader(STREAM.repeat().batch(16, lanes=4), shard=(0, 3)),
             ChainError,
-            r"3 hosts cannot share 4 lanes of a stream: the number of hosts must divide the lanes. "
-            r"Write batch\(18, lanes=3\)",
+            r"3 hosts cannot share 4 lanes of a stream.* numbers of hosts: 1, 2, 4. For a new run "
+            r"write batch\(18, lanes=3\), or a multiple of 3 lanes",
+        ),
+        (
+            lambda: DataLoader(STREAM.repeat().batch(16, lanes=4), shard=(0, 8)),
+            ChainError,
+            "8 hosts cannot share 4 lanes of a stream.* hosts: 1, 2, 4. For",
+        ),
+        (
+            lambda: DataLoader(MIXED.batch(6, lanes=6), shard=(0, 4)),
+            ChainError,
+            r"of hosts: 1, 2, 3, 6. For a new run write batch\(8, lanes=4\).* each lane holds "
+            "about 504 records of 2 inputs in memory",
+        ),
+        (  # lanes would be refused, too, so that is no advice
+            lambda: DataLoader(STREAM.take(9).batch(4), shard=(0, 2)),
+            ChainError,
+            r"A new run needs lanes=2, and this dataset cannot have them: .take\(9\) of a stream",
+        ),
+        (
+            lambda: DataLoader(Dataset.from_iterable(count_up).batch(4), shard=(0, 2)),
+            ChainError,
+            r"cannot have them: lanes=2 needs 2 parts of the iterable: give from_iterable a function",
+        ),
+        (
+            lambda: DataLoader(STREAM.repeat().batch(303), shard=(0, 101)),
+            ChainError,
+            r"A new run needs lanes=101.* has 100 records, too few for 101 lanes",
         ),
         (
             lambda: DataLoader(STREAM.batch(4, lanes=2), shard=(0, 2)),

@@ -141,8 +141,8 @@ class StreamBuild:
 
         def make(reading: Reading, lane: int) -> Reader:
             own = partial(plan.units_of, lane, lanes)
-            lookahead, note = reading.look_ahead(number, own), reading.monitor.note
-            return UnitReader(plan, lookahead, own, lanes, note, empty_epochs)
+            lookahead = reading.look_ahead(number, own)
+            return UnitReader(plan, lookahead, own, lanes, reading.monitor, empty_epochs)
 
         return make
 

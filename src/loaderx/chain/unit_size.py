@@ -76,9 +76,17 @@ def check_lanes(node: Node, lanes: int) -> None:
         length, units = each.node.length, each.units
         if length is not None and units is not None and min(length, units) < lanes:
             raise ChainError(
-                f"{length} records are too few for {lanes} lanes. Use fewer lanes, or .repeat() "
-                "before the stream begins."
+                f"{each.node.stage} has {length} records, too few for {lanes} lanes, each of which "
+                f"needs one. Use at most {length} lanes, or put .repeat() right after it, before "
+                "the stage that makes the stream."
             )
+
+
+def lane_records(node: Node, lanes: int) -> str:
+    """The records that a lane of this stream holds: a unit of each input."""
+    inputs = [each.rows for each in _topmost(node, lanes).below() if each.rows is not None]
+    of = f" of {len(inputs)} inputs" if len(inputs) > 1 else ""
+    return f"about {sum(inputs):,} records{of}" if inputs else "its records"
 
 
 def _topmost(records: Node, lanes: int) -> StreamInput:

@@ -214,6 +214,7 @@ class StreamCounts:
                     for _, lookaheads in opened[number : number + 2]:
                         for lookahead in lookaheads:
                             lookahead.begin()
+                            lookahead.fill()
                     made[lane] = _count_lane(opened[number][0], most, shown)
                 return made
         finally:

@@ -405,7 +405,8 @@ def _refuse_other_units(saved: list[str], here: list[str], problem: str) -> None
             f"the state belongs to another chain: {problem} It counts in units of {_cut(before)} "
             f"records, and this chain in units of {now}: the same numbers would mean other rows, "
             "so strict=False does not help. A unit is as long as the largest window; without "
-            "windows, the lanes and the length of a small dataset decide."
+            "windows, the lanes and the length of a small dataset decide. Write them as they were, "
+            "or begin a new run."
         )
 
 

@@ -22,6 +22,8 @@ from loaderx.reading.unit_plan import CountRows, Finish
 from loaderx.stages.repeat import RepeatAfterBatch
 from loaderx.tree import Tree
 
+FIRST_BATCHES = 32  # units are submitted for these at once, in the order of their use
+
 
 class StreamPlan:
     """A compiled stream.  Workers need ``units`` only; `read` starts a reading.
@@ -44,6 +46,7 @@ class StreamPlan:
         full_batch = None if self.cut is None else self.cut.rows_per_batch(len(self.own))
         self.build = StreamBuild(node, self.lanes, full_batch, shard)
         self._only_counts = only_counts
+        self.rows_of_lane = 1 if self.cut is None else self.cut.rows_of_lane  # in a batch
         self.warned: set[int] = set()  # meters that have warned
         self.make_lane = self._build_lanes()
         self.units = self.build.units
@@ -134,12 +137,13 @@ class Reading:
         self.lookaheads: list[Lookahead] = []
         self.times: dict[str, float] = {}
         self._pool = Pool(6)
-        self.monitor = Monitor(plan.build.meters, plan.warned, self._pool)
-        readers = [plan.make_lane(self, lane) for lane in plan.own]
+        self.monitor = Monitor(plan.build.meters, plan.warned, self._pool, lanes=len(plan.own))
+        self._lanes = [plan.make_lane(self, lane) for lane in plan.own]
+        self._is_begun = False
         if plan.cut is None:
-            self._cut: Lanes = CutRecords(readers)
+            self._cut: Lanes = CutRecords(self._lanes)
         else:
-            self._cut = plan.cut.cut_reader(readers, self._pool, is_alone=plan.hosts == 1)
+            self._cut = plan.cut.cut_reader(self._lanes, self._pool, is_alone=plan.hosts == 1)
         self._cut.first_lane = plan.own.start
         self._cut.ends_of = ends
         self._cut.first_row = SingleLanes(plan, maker, self.monitor).first_row
@@ -156,6 +160,8 @@ class Reading:
 
     def next(self) -> Rows | None:
         """The next batch; None at the end."""
+        if not self._is_begun:
+            self.begin()
         batch = self._top.next()
         for context in self.monitor.contexts:
             self.add(context.times)
@@ -183,9 +189,21 @@ class Reading:
         return made
 
     def begin(self) -> None:
-        """Submits the first units of all readers now, before a batch is asked for."""
-        for lookahead in self.lookaheads:
-            lookahead.begin()
+        """Submits the first units that batches will need, before a batch is asked for.
+
+        The first units of all lanes come before the second of any: each lane has rows in the first
+        batch.
+        """
+        self._is_begun = True
+        if not self._maker.window:
+            return
+        rows = self.plan.rows_of_lane
+        for batches in (1, FIRST_BATCHES):
+            needed = [each for lane in self._lanes for each in lane.needs(rows * batches)]
+            for lookahead in needed:
+                lookahead.begin()
+        for lookahead in needed:
+            lookahead.fill()
 
     def clear(self) -> list[PendingUnit]:
         """Returns the units submitted ahead, to be cancelled, and keeps none."""

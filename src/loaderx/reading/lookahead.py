@@ -71,10 +71,11 @@ class Lookahead:
         self.reached: tuple[Path, int] | None = None  # the unit that was asked for last
 
     def begin(self) -> None:
-        """Submits the first units, if none is under way yet."""
+        """Submits the first unit, if none is under way yet."""
         if not self._pending and self._maker.window:
             self._following = self.first
-            self._fill()
+            if self._following:
+                self._submit(*self._following)
 
     def get(self, path: Path, unit: int) -> UnitOutput:
         """The output of a unit of the lane."""
@@ -86,17 +87,18 @@ class Lookahead:
             self._following = (path, unit)
         had_workers = self._maker.window > 0
         while True:
-            self._fill()
+            self.fill()
             try:
                 output = pending[0][2].result()
             except FillAgainError:
                 continue
             pending.popleft()
             if self._maker.window and not had_workers:  # a long unit has shown that it needs them
-                self._fill()
+                self.fill()
             return output
 
-    def _fill(self) -> None:
+    def fill(self) -> None:
+        """Submits the following units, up to the number that is kept under way."""
         pending = self._pending
         while self._following and (not pending or len(pending) < self._depth):
             self._submit(*self._following)

@@ -8,20 +8,21 @@ small nested lists, and ``restore(path, state)`` goes back to one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from loaderx.errors import LoaderxError, StateError
 from loaderx.reading.empty_epochs import EmptyEpochs
 from loaderx.reading.lookahead import Lookahead, Path
 from loaderx.reading.rows import Rows
 from loaderx.reading.saved_position import Changed, LanePosition, entries, whole
-from loaderx.reading.unit_plan import UnitOutput, UnitPlan, rows_from
+from loaderx.reading.unit_plan import UnitPlan, rows_from
 from loaderx.reading.unit_stage import UnitStage
 
-FEW_UNITS = 16  # to read before an endless dataset is judged: a large unit may span many epochs
+if TYPE_CHECKING:
+    from loaderx.reading.monitor import Monitor
 
-Note = Callable[[UnitOutput], None]
-"""A function that is called with the output of every unit that is used."""
+FEW_UNITS = 16  # to read before an endless dataset is judged: a large unit may span many epochs
 
 
 class Reader:
@@ -47,6 +48,10 @@ class Reader:
         """Epochs that an endless reader has read; 0 if it ends, or if that is not known."""
         return 0
 
+    def needs(self, n: int) -> Iterator[Lookahead]:
+        """The inputs of the next ``n`` rows that are made in units."""
+        return iter(())
+
     @property
     def reads_records(self) -> bool:
         """Whether it reads records itself, which no unit counts."""
@@ -65,10 +70,10 @@ class UnitReader(Reader):
         lookahead: Lookahead,
         lane: Callable[[Path], range],
         lanes: int,
-        note: Note,
+        monitor: Monitor,
         empty_epochs: EmptyEpochs,
     ) -> None:
-        self.plan, self.lookahead, self.note = plan, lookahead, note
+        self.plan, self.lookahead, self.monitor = plan, lookahead, monitor
         self.lane = lane  # its units, by epoch
         self.lanes, self.empty_epochs = lanes, empty_epochs
         self.start((0,) * len(plan.repeats))
@@ -103,7 +108,8 @@ class UnitReader(Reader):
             output = self.lookahead.get(self.path, self.unit)
             self.rows = rows_from(output, self.plan.finish.padding)
             if not self.used:  # else it was reported before the state was saved
-                self.note(output)
+                self.monitor.note(output)
+            self.monitor.weigh(self.plan, self.plan.rows, output)
             self.empty_units = 0 if self.rows.count else self.empty_units + 1
             if self.empty_units > FEW_UNITS and self.plan.length is None:
                 # The first and the last of these epochs may have been read in part.
@@ -133,6 +139,9 @@ class UnitReader(Reader):
                 f"{units} units, counted from 0."
             )
         self._go(path, unit, 0 if changed.rows else used)
+
+    def needs(self, n: int) -> Iterator[Lookahead]:
+        yield self.lookahead
 
     def epochs_read(self) -> int:
         return 0 if self.plan.length is not None else self._epochs_in(self.unit)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from loaderx.errors import StateError
 from loaderx.order.epochs import LIMIT
 from loaderx.reading.empty_epochs import EmptyEpochs
-from loaderx.reading.lookahead import Path
+from loaderx.reading.lookahead import Lookahead, Path
 from loaderx.reading.monitor import Monitor
 from loaderx.reading.readers import Reader, listed
 from loaderx.reading.rows import Rows, joined_keys
@@ -118,6 +118,7 @@ class WindowReader(Reader):
         output = self.finish.output(run_stages(self.stages, rows, context), context)
         self.rows = rows_from(output, self.finish.padding)
         self.monitor.note(output)
+        self.monitor.weigh(self.finish, len(rows), output)
         self._give_up_if_empty()
         return True
 
@@ -128,6 +129,9 @@ class WindowReader(Reader):
             self.last_epoch = now
         elif now > self.last_epoch + FEW_EPOCHS:
             self.empty_epochs.check(now - self.last_epoch - 1, listed(self.stages))
+
+    def needs(self, n: int) -> Iterator[Lookahead]:
+        return self.below.needs(self.window or n)
 
     def epochs_read(self) -> int:
         return self.below.epochs_read()

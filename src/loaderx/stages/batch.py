@@ -14,6 +14,7 @@ from loaderx.chain.node import Node
 from loaderx.chain.row_counts import RowCount, ShortBatches
 from loaderx.chain.stream_stage import StreamCut
 from loaderx.chain.transforms import whole
+from loaderx.chain.unit_size import check_lanes, lane_records
 from loaderx.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -87,7 +88,8 @@ class Batched(StreamCut, ChangesPlaces):
         if self.size % self.lanes:
             raise ArgumentError(
                 f"batch({self.size}, lanes={self.lanes}): the lanes must divide the batch size, "
-                "since each lane gives the same number of rows."
+                f"since each lane gives the same number of rows. Write {self._with(self.lanes)}, "
+                f"or lanes that divide {self.size}."
             )
         if self.lanes > 1 and not self.input.is_stream:
             raise ChainError(
@@ -266,12 +268,27 @@ class Batched(StreamCut, ChangesPlaces):
 
     def check_hosts(self, hosts: int) -> None:
         if self.lanes % hosts:
+            usable = [str(n) for n in range(1, self.lanes + 1) if self.lanes % n == 0]
             raise ChainError(
                 f"{hosts} hosts cannot share {self.lanes} lane{'s' if self.lanes > 1 else ''} of a "
-                "stream: the number of hosts must divide the lanes. Write "
-                f"batch({-(-self.size // hosts) * hosts}, lanes={hosts}), or a multiple of {hosts} "
-                "to be free to use more hosts later."
+                "stream: the number of hosts must divide the lanes. A run that was begun keeps its "
+                f"lanes, and can go on with these numbers of hosts: {', '.join(usable)}. "
+                f"{self._for_new_run(hosts)}"
             )
+
+    def _for_new_run(self, hosts: int) -> str:
+        try:
+            check_lanes(self.input, hosts)
+        except ChainError as refused:
+            return f"A new run needs lanes={hosts}, and this dataset cannot have them: {refused}"
+        return (
+            f"For a new run write {self._with(hosts)}, or a multiple of {hosts} lanes if there may "
+            f"be more hosts later; each lane holds {lane_records(self.input, hosts)} in memory."
+        )
+
+    def _with(self, lanes: int) -> str:
+        """This stage with these lanes, and the next batch size that they divide."""
+        return f"batch({-(-self.size // lanes) * lanes}, lanes={lanes})"
 
 
 class Cut(BatchOperatorOf[BatchSteps, BatchAddresses]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -25,7 +25,7 @@ from loaderx.reading.addresses import groups
 from loaderx.reading.batch_readers import BatchReader
 from loaderx.reading.context import ReadContext
 from loaderx.reading.error_text import within
-from loaderx.reading.lookahead import Path
+from loaderx.reading.lookahead import Lookahead, Path
 from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Positions, Rows, interleaved
 from loaderx.reading.saved_position import Changed, LanePosition, entries, whole
@@ -329,6 +329,10 @@ class MixReader(Reader):
         self.given = 0 if changed.schedule else given
         for number, (part, inner) in enumerate(zip(self.parts, parts, strict=True)):
             part.restore(path, inner, changed=changed.of(number))
+
+    def needs(self, n: int) -> Iterator[Lookahead]:
+        for number in np.unique(self._upcoming(min(n, 4096))):
+            yield from self.parts[number].needs(n)
 
     def epochs_read(self) -> int:
         return min(part.epochs_read() for part in self.parts)

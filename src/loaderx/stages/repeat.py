@@ -14,7 +14,7 @@ from loaderx.errors import ChainError, StateError
 from loaderx.order.epochs import LIMIT, wrap
 from loaderx.reading.batch_readers import BatchReader, Counted, counter_of
 from loaderx.reading.empty_epochs import EmptyEpochs
-from loaderx.reading.lookahead import Path
+from loaderx.reading.lookahead import Lookahead, Path
 from loaderx.reading.operators import Move
 from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Positions, Rows
@@ -189,6 +189,9 @@ class RepeatReader(Reader):
         self.path, self.number, self.empty = path, whole(number, "the epoch", MANY_EPOCHS), 0
         self.has_rows = True  # assumed: it is not known
         self.below.restore((*path, self.number), below, changed=changed)
+
+    def needs(self, n: int) -> Iterator[Lookahead]:
+        return self.below.needs(n)
 
     def epochs_read(self) -> int:
         return max(self.number if self.count is None else 0, self.below.epochs_read())

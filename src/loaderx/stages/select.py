@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from loaderx.errors import ArgumentError, ArgumentTypeError, ChainError, Positio
 from loaderx.order.epochs import LIMIT, child
 from loaderx.order.permutation import permute
 from loaderx.reading.batch_readers import BatchReader, Counted
-from loaderx.reading.lookahead import Path
+from loaderx.reading.lookahead import Lookahead, Path
 from loaderx.reading.operators import Move
 from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Positions, Rows
@@ -144,10 +144,12 @@ class Sliced(Moved):
 
     def check_lanes(self, lanes: int) -> None:
         if self.is_stream:
+            skip = "" if self.is_take else ".skip(steps)"
+            take = "" if skip and self.count is None else ".take(steps)"
             raise ChainError(
                 f".{self.stage} of a stream counts its records, which needs one lane, not "
-                f"{lanes}. Put .take(steps) after .batch(...) instead, or take before the stream "
-                "begins."
+                f"{lanes}. Count steps instead, with {skip}{take} after .batch(...), "
+                "or count records before the stage that makes the stream."
             )
 
     def move(self, seed: int) -> Move:
@@ -220,6 +222,9 @@ class SliceReader(Reader):
         most = LIMIT if self.count is None else self.begin + self.count
         self.passed = whole(passed, "the rows that a take or skip has counted", most)
         self.below.restore(path, below, changed=changed)
+
+    def needs(self, n: int) -> Iterator[Lookahead]:
+        return self.below.needs(n)
 
     def epochs_read(self) -> int:
         return 0 if self.count is not None else self.below.epochs_read()
