@@ -107,6 +107,8 @@ class StreamCut(OneInput):
     def cut_reader(self, lanes: Sequence[Reader], pool: Pool, *, is_alone: bool) -> Lanes:
         """Reads the batches of this host's lanes; ``is_alone``: it is the only host."""
 
+    drop_remainder = False
+    pad_remainder = False
     divides_batches = False
     """Whether hosts share the rows of each batch, and all read every lane."""
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from operator import itemgetter
+from typing import TypeAlias
 
 import numpy as np
 
@@ -33,18 +34,11 @@ MOST_MARKS = 4096  # of all lanes
 _MANY_ROWS = 1 << 20
 
 
-class Mark(NamedTuple):
-    """The position of a lane after some of its rows."""
+Mark: TypeAlias = tuple[int, LanePosition]
+"""A number of rows of a lane, and its position after these."""
 
-    rows: int
-    position: LanePosition
-
-
-class LaneCount(NamedTuple):
-    """The rows of a lane; the marks begin with its first row."""
-
-    rows: int
-    marks: Sequence[Mark]
+LaneCount: TypeAlias = tuple[int, Sequence[Mark]]
+"""The rows of a lane, and its marks, from its first row on; a list in the cache folder."""
 
 
 class Counts(Frozen):
@@ -60,6 +54,7 @@ class Counts(Frozen):
     padding: int
     """Rows that `pad_remainder` adds."""
     marks: Mapping[int, Sequence[Mark]]
+    """Positions of each lane that was counted here, for `seek`."""
     chain: tuple[str, ...]
 
     @property
@@ -162,9 +157,9 @@ class StreamCounts:
             wanted = min(rows, counts.lanes[lane])
             # If hosts have exchanged their rows, marks of other lanes are not known.
             marks = counts.marks.get(lane) or [next(iter(counts.marks.values()))[0]]
-            mark = marks[bisect_right(marks, wanted, key=lambda one: one.rows) - 1]
-            positions.append(mark.position)
-            skipped.append(wanted - mark.rows)
+            rows_before, position = marks[bisect_right(marks, wanted, key=itemgetter(0)) - 1]
+            positions.append(position)
+            skipped.append(wanted - rows_before)
         return positions, skipped
 
     @property
@@ -184,16 +179,16 @@ class StreamCounts:
         work = UnitWork(self._base, plan, self._shard)
         digest, folder = _digest_of(work), cache_folder(None)
         wanted = [range(plan.lanes), *([plan.own] if self._exchanges else [])]
-        keys = [key_of("counts", VERSION, (), (), [digest, epoch, *_ends(one)]) for one in wanted]
+        keys = [key_of("counts", VERSION, (), (), [digest, epoch, *one]) for one in wanted]
         for key in keys if digest else ():
             kept = folder.note(key)
             if kept is not None:
                 self._keys.append(key)
-                return _read(kept["lanes"])
+                return dict(zip(wanted[keys.index(key)], kept["lanes"], strict=True))
         made = self._count(plan, work, epoch, wanted[-1])
         if digest:
             about = self._base.chain()[0].stage
-            folder.keep_note(keys[-1], "counts", about, {"lanes": _written(made)})
+            folder.keep_note(keys[-1], "counts", about, {"lanes": [*made.values()]})
             self._keys.append(keys[-1])
         return made
 
@@ -221,24 +216,21 @@ class StreamCounts:
             session.close()
 
     def _join(self, epoch: int, own: Mapping[int, LaneCount]) -> Counts:
-        rows = np.array([own[lane].rows if lane in own else -1 for lane in range(self._plan.lanes)])
+        rows = np.array([own[lane][0] if lane in own else -1 for lane in range(self._plan.lanes)])
         if self._exchanges:
             assert self._devices is not None
             rows = self._devices.exchange(rows)
-        marks = {lane: own[lane].marks for lane in own}
-        return self._counts(epoch, rows.tolist(), marks)
+        return self._counts(epoch, rows.tolist(), {lane: marks for lane, (_, marks) in own.items()})
 
     def _counts(
         self, epoch: int, rows: Sequence[int], marks: Mapping[int, Sequence[Mark]]
     ) -> Counts:
         cut, each = self._plan.cut, self._rows_of_step
-        if getattr(cut, "drop_remainder", False):
-            steps = min(rows) // each
-        else:
-            steps = -(-max(rows) // each)
-        padding = max(0, steps * each * len(rows) - sum(rows))
-        is_padded = bool(getattr(cut, "pad_remainder", False))
-        return Counts(epoch, tuple(rows), steps, padding if is_padded else 0, marks, self._chain)
+        drops = cut is not None and cut.drop_remainder
+        steps = min(rows) // each if drops else -(-max(rows) // each)
+        pads = cut is not None and cut.pad_remainder
+        padding = steps * each * len(rows) - sum(rows) if pads else 0
+        return Counts(epoch, tuple(rows), steps, padding, marks, self._chain)
 
     def _turned(self, counts: Counts, epoch: int) -> Counts:
         """The counts of another epoch, in which lanes have the units of other lanes."""
@@ -260,17 +252,17 @@ def _are_alike(base: Node, plan: StreamPlan) -> bool:
 
 
 def _count_lane(reader: Reader, most: int, shown: Progress) -> LaneCount:
-    marks, rows, every, seen = [Mark(0, reader.state())], 0, 1, 0
+    marks, rows, every, seen = [(0, reader.state())], 0, 1, 0
     while found := reader.ready(_MANY_ROWS):
         seen += 1
         if seen % every == 0:
-            marks.append(Mark(rows, reader.state()))
+            marks.append((rows, reader.state()))
         if len(marks) > most:
             marks, every = marks[::2], 2 * every
         reader.take(found)
         rows += found
         shown.add(found)
-    return LaneCount(rows, marks)
+    return rows, marks
 
 
 def _digest_of(work: UnitWork) -> str | None:
@@ -278,17 +270,3 @@ def _digest_of(work: UnitWork) -> str | None:
     from loaderx.engines.processes.pickling import digest_of  # late: brings cloudpickle
 
     return digest_of(work)
-
-
-def _ends(lanes: range) -> list[int]:
-    return [lanes.start, lanes.stop]
-
-
-def _written(lanes: Mapping[int, LaneCount]) -> Any:
-    return [
-        [lane, count.rows, [list(mark) for mark in count.marks]] for lane, count in lanes.items()
-    ]
-
-
-def _read(written: Sequence[Any]) -> dict[int, LaneCount]:
-    return {lane: LaneCount(rows, [Mark(*mark) for mark in marks]) for lane, rows, marks in written}

@@ -187,7 +187,7 @@ class CacheFolder:
                 return found
         return None
 
-    def keep_note(self, key: str, kind: str, about: str, told: Mapping[str, Json]) -> None:
+    def keep_note(self, key: str, kind: str, about: str, told: Mapping[str, object]) -> None:
         """Keeps a few values under a key, if the folder can be written to."""
         place = self._place(INDEX, key)
         if place is None:
