@@ -5,6 +5,8 @@
 pack            packing log-normal documents (median 300, sigma 0.9, rows of 2,048), inline, against
                 Grain's BestFitPackIterDataset with 64 bins on the same records
 pack_density    how full the rows are, and how full Grain's are
+pack_balance    packing with balance="squares", against packing without it
+pack_cost       the dearest of 4 shares of 8 rows in a step over their mean, with it
 tokens          rows of a 2 GB file of uint16, shuffled, against a NumPy loop that gathers the same
 tokens_open     opening that file
 filter          a vectorised mask over arrays, against boolean indexing of the same arrays
@@ -87,6 +89,31 @@ def pack(quick: bool) -> list[Row]:
     ]
 
 
+def balance(quick: bool) -> list[Row]:
+    records = Dataset.from_source(documents(2_000 if quick else 40_000))
+    plain = records.pack({"tokens": ROW}).batch(32, drop_remainder=True)
+    balanced = records.pack({"tokens": ROW}, balance="squares").batch(32, drop_remainder=True)
+    sides = Ours(plain, engine="inline"), Ours(balanced, engine="inline")
+    pairs = [[seconds_of(side) for side in sides] for _ in range(1 if quick else 9)]
+    ratios = [without / with_it for without, with_it in pairs]
+    costs = [dearest_shares(side) for side in (plain, balanced)]
+    note = f"{costs[0]:.3f} without"
+    return [
+        row("pack_balance", Bar(">=", 0.8), median(ratios), ratios),
+        row("pack_cost", Bar("<", 1.05), costs[1], [costs[1]], note),
+    ]
+
+
+def dearest_shares(batches: Dataset[Any]) -> float:
+    """The mean of all steps."""
+    found = []
+    for batch in batches:
+        lengths = [np.bincount(ids)[1:] for ids in batch["tokens_segment_ids"]]
+        shares = np.array([(n**2).sum() for n in lengths]).reshape(4, 8).sum(axis=1)
+        found.append(shares.max() / shares.mean())
+    return float(np.mean(found))
+
+
 # Tokens -------------------------------------------------------------------------------------------
 
 
@@ -166,6 +193,7 @@ def filtered(quick: bool) -> list[Row]:
 
 FIGURES: Figures = {
     "pack": pack,
+    "balance": balance,
     "tokens": tokens,
     "filter": filtered,
 }
