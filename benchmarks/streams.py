@@ -7,6 +7,8 @@ pack            packing log-normal documents (median 300, sigma 0.9, rows of 2,0
 pack_density    how full the rows are, and how full Grain's are
 pack_balance    packing with balance="squares", against packing without it
 pack_cost       the dearest of 4 shares of 8 rows in a step over their mean, with it
+pack_saved      the bytes of saved packed rows over those of their tokens (uint16)
+pack_read       reading them, shuffled, against plain columns of the same rows
 tokens          rows of a 2 GB file of uint16, shuffled, against a NumPy loop that gathers the same
 tokens_open     opening that file
 filter          a vectorised mask over arrays, against boolean indexing of the same arrays
@@ -114,6 +116,35 @@ def dearest_shares(batches: Dataset[Any]) -> float:
     return float(np.mean(found))
 
 
+def saved(quick: bool) -> list[Row]:
+    """Segment ids and positions are stored as lines, and made when they are read."""
+    few = [{"tokens": r["tokens"].astype(np.uint16)} for r in documents(2_000 if quick else 40_000)]
+    packed = Dataset.from_source(few).pack({"tokens": ROW})
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "lines"
+        packed.save(folder)
+        size = sum(path.stat().st_size for path in folder.rglob("*.npy"))
+        lines = Dataset.open(folder)
+        ratio = size / (len(lines) * ROW * 2)
+        (whole,) = lines.batch(len(lines))
+        for leaf, values in whole.items():
+            np.save(Path(name) / f"{leaf}.npy", values)
+        plain = Dataset.from_arrays(
+            {leaf: np.load(Path(name) / f"{leaf}.npy", "r") for leaf in whole}
+        )
+        sides = [
+            Ours(one.shuffle(0).batch(32, drop_remainder=True), engine="inline")
+            for one in (plain, lines)
+        ]
+        pairs = [[seconds_of(side) for side in sides] for _ in range(1 if quick else 9)]
+    ratios = [without / with_lines for without, with_lines in pairs]
+    note = f"{min(seconds for _, seconds in pairs) / len(lines) * 1e6:.1f} us per row"
+    return [
+        row("pack_saved", Bar("<", 1.6), ratio, [ratio]),
+        row("pack_read", Bar(">=", 0.25), median(ratios), ratios, note),
+    ]
+
+
 # Tokens -------------------------------------------------------------------------------------------
 
 
@@ -194,6 +225,7 @@ def filtered(quick: bool) -> list[Row]:
 FIGURES: Figures = {
     "pack": pack,
     "balance": balance,
+    "saved": saved,
     "tokens": tokens,
     "filter": filtered,
 }
