@@ -683,8 +683,8 @@ class Dataset(Generic[T], metaclass=DatasetType):
         every record.  With ``continue_positions``, those of a record that was cut go on in its next
         piece.
 
-        ``balance="squares"`` orders the rows of a window so that any ``balance_rows`` of them that
-        follow each other have nearly the same sum of squared segment lengths, the cost of
+        ``balance="squares"`` orders the rows of a window so that the devices of a step, each with
+        ``balance_rows`` rows, have nearly the same sum of squared segment lengths, the cost of
         attention.  A function gets the lengths of all segments as an array, and returns the cost
         of each.
 

@@ -132,7 +132,7 @@ def check_packing(
         eos,
         check_bool("continue_positions", continue_positions),
         balance,
-        check_int("balance_rows", balance_rows, least=2),
+        check_int("balance_rows", balance_rows, least=1),
     )
     _check_strategy(packing)
     _check_marks(packing)

@@ -316,7 +316,7 @@ def _in_order(segments: _Segments, rows: Counts) -> tuple[_Segments, Counts]:
 
 
 def _balanced(segments: _Segments, rows: Counts, options: Packing) -> tuple[_Segments, Counts]:
-    """Rows in an order in which every ``balance_rows`` that follow each other cost the same."""
+    """Rows in an order in which groups of ``balance_rows`` cost the same as their neighbours."""
     sizes = segments.end - segments.begin
     cost = (sizes.astype(np.float64) ** 2).sum(axis=0)
     if callable(options.balance):
@@ -349,8 +349,9 @@ def _spread_out(cost: npt.NDArray[np.float64], size: int) -> Counts:
     The rows are sorted by cost and cut into ``size`` classes, of which each group gets one row:
     the dearest row of a class goes to the group that has cost least so far.  Groups stand in the
     order of their dearest rows, first rising, then falling.  So neighbours are alike, and also
-    those ``size`` rows cost the same of which some are in one group and some in the next.  Rows
-    that are left over, those nearest to the mean, come last.
+    those ``size`` rows cost the same of which some are in one group and some in the next.  Single
+    rows (``size`` 1) cannot cost the same, and only cost what their neighbours do.  Rows that are
+    left over, those nearest to the mean, come last.
     """
     left = np.argsort(np.abs(cost - cost.mean()), kind="stable")[: len(cost) % size]
     dear = np.argsort(-cost, kind="stable")

@@ -103,10 +103,10 @@ def expanded_data(kind: ColumnType, data: ColumnData) -> ColumnData:
 
 
 def with_lines(found: Encoded, known: ColumnType | None) -> Encoded:
-    """The columns, those of rows that are short lists of lines as such lists.
+    """The same columns; those of rows are stored as lines where that saves most of the bytes.
 
-    ``known`` is the type of the records before them, or None.  Columns that were rows stay so, and
-    those that were lines stay lines as long as these take no more bytes than rows.
+    ``known`` is the type of the records before them, or None.  A column that was stored as rows
+    stays so, and one that was stored as lines stays so until lines take more bytes than rows.
     """
     kind, data = found
     if kind.is_branch and kind.nulls is None:
@@ -125,7 +125,7 @@ def with_lines(found: Encoded, known: ColumnType | None) -> Encoded:
         if kind.shape[0] < _SHORTEST:
             return found
         least, looked_at = _LEAST_SAVED, [data.values[:_FEW_ROWS], data.values]
-    for rows in looked_at:  # a few refuse most columns
+    for rows in looked_at:  # of most columns, the first few rows tell enough
         lines, offsets = _lines_of(rows)
         if least * (lines.nbytes + offsets.nbytes) > rows.nbytes:
             return found
