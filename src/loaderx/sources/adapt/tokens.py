@@ -222,13 +222,18 @@ class Tokens(OwnSource, ForWorkers):
 
 def mark_documents(is_end: npt.NDArray[np.bool_], ids: Array, positions: Array) -> None:
     """Fills the segment ids and positions of rows, given where documents end in them."""
-    begins = np.zeros(is_end.shape, np.int32)
+    length = is_end.shape[-1]
+    begins = np.ones(is_end.shape, np.bool_)
     begins[..., 1:] = is_end[..., :-1]
-    np.cumsum(begins, axis=-1, out=ids)
-    ids += 1
-    places = np.arange(is_end.shape[-1], dtype=np.int32)
-    np.maximum.accumulate(begins * places, axis=-1, out=positions)
-    np.subtract(places, positions, out=positions)
+    places = np.flatnonzero(begins)
+    sizes = np.diff(places, append=is_end.size)
+    starts = (places % length).astype(np.int32)  # in their rows
+    first = np.flatnonzero(starts == 0)  # of each row
+    number = np.arange(1, len(places) + 1, dtype=np.int32)
+    number -= np.repeat(first, np.diff(first, append=len(places))).astype(np.int32)
+    ids[...] = np.repeat(number, sizes).reshape(ids.shape)
+    offsets = np.repeat(starts, sizes).reshape(positions.shape)
+    np.subtract(np.arange(length, dtype=np.int32), offsets, out=positions)
 
 
 def _reopen(paths: list[str], counts: list[int], settings: _Settings) -> Tokens:

@@ -83,7 +83,8 @@ def expand(lines: Array, counts: Indices, out: Array) -> None:
         flat[...] = np.repeat(values, sizes)
     # The others one by one, since they are few: the padding of each row, say.
     others = np.flatnonzero((rises == 0) == most_rise)
-    for begin, end, value in zip(starts[others], ends[others], values[others], strict=True):
+    where = (array[others].tolist() for array in (starts, ends, values))
+    for begin, end, value in zip(*where, strict=True):
         flat[begin:end] = value
         if not most_rise:
             flat[begin:end] += ramp[: end - begin]
