@@ -5,6 +5,11 @@
 pack            packing log-normal documents (median 300, sigma 0.9, rows of 2,048), inline, against
                 Grain's BestFitPackIterDataset with 64 bins on the same records
 pack_density    how full the rows are, and how full Grain's are
+pack_balance    packing with balance="squares", against packing without it
+pack_cost       the dearest of 8 devices with 8 rows each in a step over their mean, with it; the
+                note has other numbers of rows, and lanes, without it and with it
+pack_saved      the bytes of saved packed rows over those of their tokens (uint16)
+pack_read       reading them, shuffled, against plain columns of the same rows
 tokens          rows of a 2 GB file of uint16, shuffled, against a NumPy loop that gathers the same
 tokens_open     opening that file
 filter          a vectorised mask over arrays, against boolean indexing of the same arrays
@@ -87,6 +92,69 @@ def pack(quick: bool) -> list[Row]:
     ]
 
 
+def balance(quick: bool) -> list[Row]:
+    records = Dataset.from_source(documents(2_000 if quick else 40_000))
+    plain = records.pack({"tokens": ROW}).batch(32, drop_remainder=True)
+    balanced = records.pack({"tokens": ROW}, balance="squares").batch(32, drop_remainder=True)
+    sides = Ours(plain, engine="inline"), Ours(balanced, engine="inline")
+    pairs = [[seconds_of(side) for side in sides] for _ in range(1 if quick else 9)]
+    ratios = [without / with_it for without, with_it in pairs]
+    costs = {}
+    for lanes in (1, 8):
+        for rows in (1, 2, 4, 8, 16):
+            balanced = records.pack({"tokens": ROW}, balance="squares", balance_rows=rows)
+            sides = [
+                one.batch(8 * rows, lanes=lanes)
+                for one in (records.pack({"tokens": ROW}), balanced)
+            ]
+            costs[lanes, rows] = [dearest(side, rows) for side in sides]
+    note = "; ".join(f"{r} of {n} lanes {a:.2f} -> {b:.2f}" for (n, r), (a, b) in costs.items())
+    cost = costs[1, 8][1]
+    return [
+        row("pack_balance", Bar(">=", 0.8), median(ratios), ratios),
+        row("pack_cost", Bar("<", 1.05), cost, [cost], note),
+    ]
+
+
+def dearest(batches: Dataset[Any], rows: int) -> float:
+    """The dearest of 8 devices in each step over the mean of all, for all steps together."""
+    shares = []
+    for batch in batches:
+        lengths = [np.bincount(ids)[1:] for ids in batch["tokens_segment_ids"]]
+        if len(lengths) == 8 * rows:
+            shares.append(np.array([(n**2).sum() for n in lengths]).reshape(8, rows).sum(axis=1))
+    return float(np.max(shares, axis=1).sum() / np.mean(shares, axis=1).sum())
+
+
+def saved(quick: bool) -> list[Row]:
+    """Segment ids and positions are stored as lines, and made when they are read."""
+    few = [{"tokens": r["tokens"].astype(np.uint16)} for r in documents(2_000 if quick else 40_000)]
+    packed = Dataset.from_source(few).pack({"tokens": ROW})
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "lines"
+        packed.save(folder)
+        size = sum(path.stat().st_size for path in folder.rglob("*.npy"))
+        lines = Dataset.open(folder)
+        ratio = size / (len(lines) * ROW * 2)
+        (whole,) = lines.batch(len(lines))
+        for leaf, values in whole.items():
+            np.save(Path(name) / f"{leaf}.npy", values)
+        plain = Dataset.from_arrays(
+            {leaf: np.load(Path(name) / f"{leaf}.npy", "r") for leaf in whole}
+        )
+        sides = [
+            Ours(one.shuffle(0).batch(32, drop_remainder=True), engine="inline")
+            for one in (plain, lines)
+        ]
+        pairs = [[seconds_of(side) for side in sides] for _ in range(1 if quick else 9)]
+    ratios = [without / with_lines for without, with_lines in pairs]
+    note = f"{min(seconds for _, seconds in pairs) / len(lines) * 1e6:.1f} us per row"
+    return [
+        row("pack_saved", Bar("<", 1.6), ratio, [ratio]),
+        row("pack_read", Bar(">=", 0.25), median(ratios), ratios, note),
+    ]
+
+
 # Tokens -------------------------------------------------------------------------------------------
 
 
@@ -166,6 +234,8 @@ def filtered(quick: bool) -> list[Row]:
 
 FIGURES: Figures = {
     "pack": pack,
+    "balance": balance,
+    "saved": saved,
     "tokens": tokens,
     "filter": filtered,
 }

@@ -652,7 +652,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
 
     def pack(
         self,
-        lengths: Mapping[str, int],
+        lengths: Mapping[str, int | str],
         *,
         strategy: Literal["best_fit", "first_fit", "concat"] = "best_fit",
         window: int = 2000,
@@ -663,6 +663,10 @@ class Dataset(Generic[T], metaclass=DatasetType):
         positions: str | None = "{}_positions",
         bos: Value = None,
         whole_documents: bool = False,
+        eos: Value = None,
+        continue_positions: bool = False,
+        balance: Literal["squares"] | Callable[..., object] | None = None,
+        balance_rows: int = 8,
     ) -> Dataset[Tree]:
         """Several records end to end in each row of a fixed length.  Makes a stream.
 
@@ -670,11 +674,20 @@ class Dataset(Generic[T], metaclass=DatasetType):
         each stand ``tokens_segment_ids`` (1, 2, ... for the records of a row, 0 for padding) and
         ``tokens_positions`` (from 0 in every record).  Other leaves are kept once per segment, up
         to ``max_segments``.  Records of ``window`` consecutive places are packed together.
+        A leaf with the name of another one, ``{"tokens": 2048, "loss_mask": "tokens"}``, is packed
+        alike: it has the same length in every record, and shares ids and positions.
 
         ``"best_fit"`` takes the longest records first and puts each into the fullest row that has
         room; ``"first_fit"`` keeps their order; ``"concat"`` lays all end to end and cuts anywhere,
         or with ``whole_documents`` only between records.  ``overflow`` says what becomes of a
-        record that is longer than the row; ``bos`` is put at the head of every row.
+        record that is longer than the row; ``bos`` is put at the head of every row, ``eos`` after
+        every record.  With ``continue_positions``, those of a record that was cut go on in its next
+        piece.
+
+        ``balance="squares"`` orders the rows of a window so that the devices of a step, each with
+        ``balance_rows`` rows, have nearly the same sum of squared segment lengths, the cost of
+        attention.  A function gets the lengths of all segments as an array, and returns the cost
+        of each.
 
         >>> ds = Dataset.from_source([{"t": [1, 2, 3]}, {"t": [4, 5]}, {"t": [6]}])
         >>> (row,) = ds.pack({"t": 4}).batch(2)
@@ -685,7 +698,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
 
         options = check_packing(
             lengths, strategy, window, overflow, pad_value, max_segments, segment_ids, positions,
-            bos, whole_documents,
+            bos, whole_documents, eos, continue_positions, balance, balance_rows,
         )  # fmt: skip
         return Dataset._of(stages.PackedRecords(self._node, options))
 

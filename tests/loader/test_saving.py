@@ -150,6 +150,79 @@ def test_parts_are_widened_when_a_later_record_needs_it(tmp_path):
         check_same(one, two)
 
 
+# Rows of lines --------------------------------------------------------------------------------
+
+
+def packed(count=2000, row=512):
+    rng = np.random.default_rng(0)
+    lengths = np.clip(rng.lognormal(np.log(70), 0.9, count), 1, row).astype(int)
+    records = [{"tokens": rng.integers(0, 50_000, n, np.uint16)} for n in lengths]
+    return Dataset.from_source(records).pack({"tokens": row}, window=500)
+
+
+def size_of(folder):
+    return sum(len(data) for name, data in content(folder).items() if name != "loaderx.json")
+
+
+def kinds_in(folder):
+    told = json.loads((folder / "loaderx.json").read_text())
+    return {name: kind["kind"] for name, kind in told["columns"].items()}, told["version"]
+
+
+@pytest.mark.parametrize("part_bytes", [1 << 28, 100_000])
+def test_packed_rows_take_little_more_than_their_tokens(tmp_path, part_bytes):
+    rows = list(packed())
+    packed().save(tmp_path / "out", part_bytes=part_bytes)
+    kinds = {"tokens": "fixed", "tokens_segment_ids": "linear", "tokens_positions": "linear"}
+    assert kinds_in(tmp_path / "out") == (kinds, 2)
+    found = Dataset.open(tmp_path / "out")
+    check_same(list(found), rows)
+    order = np.random.default_rng(1).permutation(len(rows))
+    for batch, some in zip(found[order].batch(16), np.split(order, range(16, len(rows), 16))):
+        for leaf, values in batch.items():
+            assert values.dtype == rows[0][leaf].dtype
+            assert np.array_equal(values, np.stack([rows[i][leaf] for i in some]))
+    headers = 128 * len(list((tmp_path / "out").rglob("*.npy")))
+    assert size_of(tmp_path / "out") - headers <= 1.6 * sum(row["tokens"].nbytes for row in rows)
+    found.save(tmp_path / "again", part_bytes=part_bytes)
+    assert kinds_in(tmp_path / "again") == (kinds, 2)
+    check_same(list(Dataset.open(tmp_path / "again")), rows)
+
+
+def test_rows_stay_lines_only_while_that_saves_bytes(tmp_path):
+    rng = np.random.default_rng(0)
+    flat = [np.full(200, n, np.int32) for n in range(40)]
+    busy = [np.repeat(rng.integers(0, 99, 50, np.int32), 4) for _ in range(40)]
+    wild = [rng.integers(0, 99, 200, np.int32) for _ in range(40)]
+    for rows, kind in (
+        (flat, "linear"),
+        (busy, "fixed"),  # too many lines to begin with
+        (flat + busy, "linear"),  # and not too many to go on
+        (flat + wild, "fixed"),
+        (wild + flat, "fixed"),
+        ([*flat, None], "fixed"),
+        ([*flat, np.arange(7, dtype=np.int32)], "ragged"),
+        ([one[:100] for one in flat], "fixed"),
+        ([one.astype(np.int16) for one in flat], "fixed"),
+        ([one.astype(np.int64) for one in flat], "linear"),
+        ([np.stack([one] * 2) for one in flat], "fixed"),
+    ):
+        records = [{"a": {"x": row}} for row in rows]
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+        Dataset.from_source(records).save(tmp_path / "out", part_bytes=9000, engine="inline")
+        told = json.loads((tmp_path / "out" / "loaderx.json").read_text())
+        assert told["columns"]["a"]["fields"]["x"]["kind"] == kind
+        assert told["version"] == (2 if kind == "linear" else 1)
+        check_same(list(Dataset.open(tmp_path / "out")), records)
+
+
+def lined(index):
+    """Rows that are lines at first."""
+    number = int(index)
+    row = np.arange(128) // 50 + number
+    return {"ids": row, "late": row if number < 12 else row * np.arange(128) ** 2}
+
+
 def test_a_type_that_does_not_fit_names_the_records(tmp_path):
     def odd(i):
         return {"x": {"y": np.int64(i) if i < 8190 or i == 9999 else "text"}}
@@ -332,17 +405,19 @@ def test_a_full_disk_is_said(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("ds", "event"),
+    ("ds", "event", "part_bytes"),
     [
-        (Dataset.range(40).map(growing), 0),
-        (Dataset.range(40).map(growing).filter(lambda r: True), 1),
-        (Dataset.range(60).map(growing), 2),
+        (Dataset.range(40).map(growing), 0, 500),
+        (Dataset.range(40).map(growing).filter(lambda r: True), 1, 500),
+        (Dataset.range(60).map(growing), 2, 500),
+        (Dataset.range(16).map(lined), 3, 12_000),
+        (packed(60, 128), 4, 30_000),
     ],
-    ids=["index", "stream", "widened"],
+    ids=["index", "stream", "widened", "lines", "packed"],
 )
-def test_stopped_at_any_moment(ds, event, tmp_path):
+def test_stopped_at_any_moment(ds, event, part_bytes, tmp_path):
     def save(folder):
-        ds.save(folder, part_bytes=500, engine="inline")
+        ds.save(folder, part_bytes=part_bytes, engine="inline")
 
     save(tmp_path / "whole")
     expected = content(tmp_path / "whole")

@@ -21,10 +21,17 @@ from loaderx import Dataset
 def make(index):
     number = int(index)
     length = 50 if number < 3000 else number % 90
-    return {"x": np.arange(length), "text": "t" * (number % 50), "words": ["w"] * (number // 5000)}
+    row = np.arange(200) // 50 + number  # stored as lines
+    return {
+        "x": np.arange(length),
+        "text": "t" * (number % 50),
+        "words": ["w"] * (number // 5000),
+        "ids": row,
+        "late": row if number < 4000 else row * np.arange(200),
+    }
 
 Dataset.range(6000).map(make).save(
-    sys.argv[1], part_bytes=50_000, engine=sys.argv[2], num_workers=2
+    sys.argv[1], part_bytes=400_000, engine=sys.argv[2], num_workers=2
 )
 """
 

@@ -1155,6 +1155,35 @@ def pack_bos_concat():
 
 
 @chain
+def pack_eos():
+    options = {"eos": -7, "strategy": "concat", "continue_positions": True}
+    return documents(60).pack({"t": 16}, window=20, **options).batch(3)
+
+
+@chain
+def pack_alike():
+    def with_mask(record):
+        return {**record, "mask": record["t"] % 2 == 0}
+
+    options = {"eos": {"t": -7, "mask": True}, "overflow": "split", "continue_positions": True}
+    return documents(60).map(with_mask).pack({"t": 6, "mask": "t"}, window=20, **options).batch(3)
+
+
+@chain
+def pack_balanced():
+    rows = documents(300).shuffle(1).pack({"t": 24}, window=100, balance="squares", balance_rows=4)
+    return rows.random_keys().repeat().batch(8, lanes=2)
+
+
+@chain
+def pack_balanced_by_cost():
+    def cost(lengths):
+        return 3 * lengths + lengths**2
+
+    return documents(200).pack({"t": 24}, window=100, balance=cost).batch(8)
+
+
+@chain
 def pack_two_leaves():
     options = {"pad_value": {"s": -1, "t": -2}, "bos": {"s": -3, "t": -4}, "max_segments": 4}
     return pairs_of_texts(60).shuffle(1).pack({"s": 16, "t": 9}, window=20, **options).batch(3)
@@ -1176,6 +1205,11 @@ def pack_of_a_stream():
 @chain
 def pack_of_many():
     return documents(5000).shuffle(1).pack({"t": 256}).repeat().batch(8)
+
+
+@chain
+def tokens_of_documents(folder):
+    return Dataset.from_source(Tokens(folder / "tokens.bin", 8, end=350)).shuffle(4).batch(4)
 
 
 @chain

@@ -48,6 +48,15 @@ def native(folder):
     return "data"
 
 
+def native_lines(folder):
+    marks = [np.repeat(np.arange(one, one + 40, dtype=np.int32), 40) for one in range(len(WIDE))]
+    records = [{"marks": row, "list": one} for row, one in zip(marks, LISTS, strict=True)]
+    Dataset.from_source(records).save(folder / "data", part_bytes=200_000, engine="inline")
+    told = json.loads((folder / "data" / "loaderx.json").read_text())
+    assert told["columns"]["marks"]["kind"] == "linear"
+    return "data"
+
+
 def idx(folder):
     pixels = WIDE.astype(np.uint8)
     head = bytes([0, 0, 8, 2]) + np.array(pixels.shape, ">u4").tobytes()
@@ -179,7 +188,8 @@ def images(folder):
 
 
 FORMATS = {
-    "npy": npy, "npz": npz, "native": native, "idx": idx, "safetensors": safetensors, "hdf5": hdf5,
+    "npy": npy, "npz": npz, "native": native, "native, lines": native_lines,
+    "idx": idx, "safetensors": safetensors, "hdf5": hdf5,
     "arrow": arrow, "huggingface": huggingface, "parquet copy": parquet, "csv copy": csv,
     "jsonl copy": jsonl, "text": text, "tfrecord": tfrecord, "tfds": tfds,
     "array_record": array_record, "mds": mds, "webdataset": webdataset, "megatron": megatron,

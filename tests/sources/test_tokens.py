@@ -86,6 +86,75 @@ class TestTargets(RowsContract):
         assert all(leaf.ctypes.data % 64 == 0 for leaf in batch.values())
 
 
+class Documents:
+    """The segment ids and positions of a row, token by token."""
+
+    end = 21  # of the rows 0 to N, one document ends in row 5, at its second token
+
+    def marked(self, row, path):
+        ids, positions, segment, position = [], [], 1, 0
+        for token in row[path].tolist():
+            ids.append(segment)
+            positions.append(position)
+            position += 1
+            if token % 100 in (self.end, self.end + 1, self.end + 6):
+                segment, position = segment + 1, 0
+        marks = {"segment_ids": ids, "positions": positions}
+        return {**row, **{f"{path}_{name}": np.array(m, np.int32) for name, m in marks.items()}}
+
+
+class TestDocuments(RowsContract, Documents):
+    @pytest.fixture
+    def dataset(self, text):
+        tokens = np.fromfile(text, np.uint16)
+        tokens[[self.end + 1, self.end + 6]] = self.end  # an empty document, and another row
+        tokens.tofile(text)
+        return Dataset.from_source(Tokens(text, 4, end=self.end))
+
+    def expected(self, i):
+        start = i % N * 4
+        row = np.arange(start, start + 4, dtype=np.uint16)
+        found = self.marked({"tokens": row}, "tokens")
+        row[np.isin(row, (self.end + 1, self.end + 6))] = self.end
+        return found
+
+    def test_specs_of_chains(self, dataset):
+        assert repr(dataset.element_spec) == (
+            "{'tokens': uint16[4], 'tokens_segment_ids': int32[4], 'tokens_positions': int32[4]}"
+        )
+
+
+class TestDocumentsOfSeveralFiles(RowsContract, Documents):
+    @pytest.fixture
+    def dataset(self, tmp_path):
+        for number, name in enumerate("ab"):
+            tokens = np.arange(100 * number, 100 * number + 48 + 2 * number, dtype=np.uint16)
+            tokens[(tokens % 100 == 22) | (tokens % 100 == 27)] = 21
+            tokens[tokens % 100 == 21] = 21
+            tokens.tofile(tmp_path / name)
+        paths = [tmp_path / name for name in "ab"]
+        return Dataset.from_source(Tokens(paths, 4, end=21, targets=True, stride=4))
+
+    def expected(self, i):
+        start = i % N * 4 if i % N < 11 else 100 + (i % N - 11) * 4
+        row = np.arange(start, start + 5, dtype=np.uint16)
+        found = self.marked({"inputs": row[:-1], "targets": row[1:]}, "inputs")
+        row[np.isin(row % 100, (21, 22, 27))] = 21
+        return found
+
+    def test_specs_of_chains(self, dataset):
+        leaves = ["inputs", "targets", "inputs_segment_ids", "inputs_positions"]
+        assert list(dataset.element_spec) == leaves
+
+
+def test_a_row_without_an_end_is_one_document(text):
+    row = Tokens(text, 4, end=65535)[3]
+    assert row["tokens_segment_ids"].tolist() == [1] * 4
+    assert row["tokens_positions"].tolist() == [0, 1, 2, 3]
+    with pytest.raises(ArgumentError, match="`end` is 65536, and tokens of uint16 are never that"):
+        Tokens(text, 4, end=65536)
+
+
 def test_single_rows_are_views_of_the_file(text):
     rows = Tokens(text, 4, targets=True)
     row = rows[2]

@@ -108,6 +108,17 @@ PINNED = [
         "pack(lengths={'y': 4}, bos=2, max_segments=3, pad_value={'y': 1}, positions='p_{}', "
         "segment_ids=None, strategy='concat', whole_documents=True, window=8)",
     ),
+    (
+        arrays(9).pack(
+            {"y": 4, "x": "y"},
+            eos={"y": 1, "x": 2},
+            continue_positions=True,
+            balance=odd,
+            balance_rows=4,
+        ),
+        "pack(lengths={'x': 'y', 'y': 4}, balance='odd', balance_rows=4, continue_positions=True, "
+        "eos={'x': 2, 'y': 1})",
+    ),
     (arrays(9).bucket([2, 8], 4), "bucket(boundaries=[2, 8], batch_sizes=[4, 4])"),
     (
         arrays(9).bucket(

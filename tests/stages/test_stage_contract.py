@@ -134,6 +134,16 @@ class TestPack(Texts):
         return dataset.pack({"t": 8}, window=6, strategy="first_fit")
 
 
+class TestBalancedPack(Texts):
+    can_skip_failures = False
+
+    def apply(self, dataset):
+        return dataset.pack({"t": 8}, window=6, eos=0, balance="squares", balance_rows=2)
+
+    def apply_with_other_options(self, dataset):
+        return dataset.pack({"t": 8}, window=6, eos=0, balance="squares", balance_rows=3)
+
+
 class TestBucket(Texts):
     can_skip_failures = False
 

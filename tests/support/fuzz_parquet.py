@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from fuzz_case import run_case
 from fuzz_files import damaged
 from loaderx import Dataset, FileError, LoaderxError, RecordError
-from native_files import fixed, kinds_of, runs, write
+from native_files import fixed, kinds_of, lines, runs, write
 
 COMPRESSIONS = ("none", "snappy", "gzip", "zstd", "lz4")
 
@@ -100,9 +100,10 @@ def _native(draw: random.Random, place: Path) -> str:
         "x": fixed(np.arange(rows)),
         "t": runs(["é" * draw.randrange(4) for _ in range(rows)]),
         "l": runs([[1] * draw.randrange(4) for _ in range(rows)], np.int32),
+        "p": lines([[(3, 5, 1), (8, 0, 0)][draw.randrange(2) :] for _ in range(rows)]),
     }
     folder = place / "d"
-    write(folder, kinds_of(records, l="ragged"), *[records] * draw.choice([1, 2]))
+    write(folder, kinds_of(records, l="ragged", p="linear 8"), *[records] * draw.choice([1, 2]))
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     path = draw.choice([*files, folder / "loaderx.json"])
     content, is_whole = damaged(draw, path.read_bytes())
@@ -115,4 +116,5 @@ def _native(draw: random.Random, place: Path) -> str:
     for record in found:
         assert isinstance(record.get("t", ""), str)
         assert np.shape(record.get("x", 0)) == ()
+        assert np.shape(record.get("p", np.empty(8))) == (8,)
     return "data"

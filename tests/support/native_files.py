@@ -25,13 +25,22 @@ def fixed(values, dtype=None) -> ColumnData:
     return ColumnData(len(array), array)
 
 
+def lines(rows, dtype=np.int32) -> ColumnData:
+    """Rows as lists of lines: (stop, first value, rise)."""
+    flat = np.array([line for row in rows for line in row], dtype).reshape(-1, 3)
+    return ColumnData(len(rows), flat, np.cumsum([0, *map(len, rows)]))
+
+
 def kinds_of(records: dict[str, ColumnData], **kinds: str) -> dict[str, ColumnType]:
     """The types of columns; runs are text unless ``kinds`` says otherwise."""
     found = {}
     for name, data in records.items():
         kind = kinds.get(name, "fixed" if data.offsets is None else "text")
-        has_dtype = kind in ("fixed", "ragged")
+        has_dtype = kind in ("fixed", "ragged") or kind.startswith("linear")
         dtype, shape = (data.values.dtype, data.values.shape[1:]) if has_dtype else (None, ())
+        if kind.startswith("linear"):  # with the length of rows
+            kind, _, length = kind.partition(" ")
+            shape = (int(length),)
         found[name] = ColumnType(kind, dtype, shape)
     return found
 

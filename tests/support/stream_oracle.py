@@ -358,17 +358,49 @@ def packed(rows: list[Row], options: Any) -> Iterator[Row]:
     segments = list(_segments(rows, options))  # (row, begin per leaf, end per leaf)
     if not segments:
         return
-    for members in _bins(segments, options):
+    bins = _bins(segments, options)
+    if options.balance:
+        cost = []
+        for members in bins:
+            sizes = [[e[p] - b[p] for p in b] for _, b, e in (segments[m] for m in members)]
+            each = (
+                options.balance if callable(options.balance) else lambda *n: sum(i * i for i in n)
+            )
+            cost.append(float(sum(each(*one) for one in sizes)))
+        bins = [bins[i] for i in balanced(cost, options.balance_rows)]
+    for members in bins:
         yield _packed_row([segments[m] for m in members], rows, options)
 
 
+def squares(*lengths: int) -> int:
+    return sum(n * n for n in lengths)
+
+
+def balanced(cost: list[float], size: int) -> list[int]:
+    """The order of rows: groups of ``size``, one row of each class of cost in every group."""
+    mean = float(np.mean(cost))
+    nearest = sorted(range(len(cost)), key=lambda i: abs(cost[i] - mean))
+    left = nearest[: len(cost) % size]
+    dear = sorted((i for i in range(len(cost)) if i not in left), key=lambda i: -cost[i])
+    groups: list[list[int]] = [[] for _ in range(len(dear) // size)]
+    for number in range(size):
+        members = dear[number * len(groups) : (number + 1) * len(groups)]
+        cheapest = sorted(range(len(groups)), key=lambda g: sum(cost[i] for i in groups[g]))
+        for group, member in zip(cheapest, members):
+            groups[group].append(member)
+    rising = sorted(groups, key=lambda group: cost[group[0]])
+    return [i for group in rising[::2] + rising[1::2][::-1] for i in group] + left
+
+
 def _segments(rows: list[Row], options: Any) -> Iterator[Any]:
-    room = {path: n - options.heads for path, n in options.lengths.items()}
+    room = {path: n - options.heads for path, n in options.rows.items()}
+    tail = {path: options.last_token(path) is not None for path in room}
     if options.strategy == "concat" and not options.whole_documents:
         (limit,) = set(room.values())
         free, held = limit, 0
         for number, (value, _) in enumerate(rows):
             begin, total = 0, len(value[next(iter(room))])
+            total += bool(total) and tail[next(iter(room))]
             while begin < total:
                 if free == 0 or held == options.max_segments:
                     free, held = limit, 0
@@ -380,6 +412,7 @@ def _segments(rows: list[Row], options: Any) -> Iterator[Any]:
         sizes = {path: len(value[path]) for path in room}
         if not any(sizes.values()):
             continue
+        sizes = {path: sizes[path] + tail[path] for path in room}
         if any(sizes[path] > room[path] for path in room):
             assert options.overflow != "error"
             if options.overflow == "drop":
@@ -394,8 +427,8 @@ def _segments(rows: list[Row], options: Any) -> Iterator[Any]:
 
 
 def _bins(segments: list[Any], options: Any) -> list[list[int]]:
-    paths = list(options.lengths)
-    limits = {path: n - options.heads for path, n in options.lengths.items()}
+    paths = list(options.rows)
+    limits = {path: n - options.heads for path, n in options.rows.items()}
     most = options.max_segments or len(segments) + 1
     sizes = [{p: end[p] - begin[p] for p in paths} for _, begin, end in segments]
     bins: list[list[int]] = []
@@ -431,7 +464,7 @@ def _bins(segments: list[Any], options: Any) -> list[list[int]]:
 
 def _packed_row(members: list[Any], rows: list[Row], options: Any) -> Row:
     first, begin, _ = members[0]
-    path = next(iter(options.lengths))
+    path = next(iter(options.rows))
     key = fold_int(rows[first][1], begin[path], PIECE)
     out: dict[str, Any] = {}
     extra: dict[str, Any] = {}
@@ -442,15 +475,19 @@ def _packed_row(members: list[Any], rows: list[Row], options: Any) -> Row:
             full = values + [pad] * (options.max_segments - len(values))
             out[path] = np.stack([np.asarray(v) for v in full])
             continue
+        leader = options.leader(path)
         tokens: list[Any] = [options.first_token(path)] * options.heads
-        ids, positions = [1] * options.heads, [0] * options.heads
+        ids, positions = [1] * options.heads, []
         for number, (value, (_, b, e)) in enumerate(zip(values, members), 1):
-            start = len(positions) if number == 1 else 0
-            tokens += list(value[b[path] : e[path]])
-            ids += [number] * (e[path] - b[path])
-            positions += range(start, start + e[path] - b[path])
-        missing = options.lengths[path] - len(tokens)
+            start = b[leader] if options.continue_positions else 0
+            text = [*value, options.last_token(path)]
+            tokens += text[b[leader] : e[leader]]
+            ids += [number] * (e[leader] - b[leader])
+            positions += range(start, start + len(ids) - len(positions))
+        missing = options.rows[leader] - len(tokens)
         out[path] = np.array(tokens + [options.padding(path)] * missing, np.asarray(leaf).dtype)
+        if leader != path:
+            continue
         if options.segment_ids:
             extra[options.segment_ids.format(path)] = np.array(ids + [0] * missing, np.int32)
         if options.positions:

@@ -65,7 +65,9 @@ class OptionsStage(StreamStage):
 
     options: WindowOptions
 
-    user_objects = ()
+    @property
+    def user_objects(self) -> tuple[tuple[str, object], ...]:
+        return ()
 
     @property
     def window(self) -> int | None:

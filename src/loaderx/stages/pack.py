@@ -5,17 +5,20 @@ How records are given rows, and written into them, is in `pack_rows`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
+from loaderx.chain.encoding import stage_text
+from loaderx.chain.functions import name_of
 from loaderx.chain.numbers import check_window
 from loaderx.chain.stream_stage import OptionsStage, WindowOptions
 from loaderx.errors import (
     ArgumentError,
     ArgumentTypeError,
     StackError,
+    check_bool,
     check_choice,
     check_int,
     check_name,
@@ -32,11 +35,14 @@ if TYPE_CHECKING:
 STRATEGIES = ("best_fit", "first_fit", "concat")
 OVERFLOWS = ("error", "truncate", "split", "drop")
 
+Balance: TypeAlias = Literal["squares"] | Callable[..., object] | None
+"""The cost of a segment: the square of its length, or a function of the lengths of segments."""
+
 
 class Packing(WindowOptions):
     """The arguments of `Dataset.pack`."""
 
-    lengths: Mapping[str, int]
+    lengths: Mapping[str, int | str]
     strategy: str = "best_fit"
     window: int = 2000
     overflow: str = "error"
@@ -46,6 +52,20 @@ class Packing(WindowOptions):
     positions: str | None = "{}_positions"
     bos: Value = None
     whole_documents: bool = False
+    eos: Value = None
+    continue_positions: bool = False
+    balance: Balance = None
+    balance_rows: int = 8
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """The leaves that have a row length of their own."""
+        return {path: n for path, n in self.lengths.items() if not isinstance(n, str)}
+
+    def leader(self, path: str) -> str:
+        """The leaf that this one is packed alike with: itself, if it has a length of its own."""
+        other = self.lengths[path]
+        return other if isinstance(other, str) else path
 
     def padding(self, path: str) -> Value:
         return (
@@ -56,6 +76,10 @@ class Packing(WindowOptions):
         if isinstance(self.bos, Mapping):
             return self.bos.get(path, self.padding(path))
         return self.bos
+
+    def last_token(self, path: str) -> Value:
+        """The value after each document; None if this leaf has none."""
+        return self.eos.get(path) if isinstance(self.eos, Mapping) else self.eos
 
     @property
     def heads(self) -> int:
@@ -74,16 +98,12 @@ def check_packing(
     positions: str | None,
     bos: Value,
     whole_documents: bool,
+    eos: Value = None,
+    continue_positions: bool = False,
+    balance: Balance = None,
+    balance_rows: int = 8,
 ) -> Packing:
-    if not isinstance(lengths, Mapping) or not lengths:
-        raise ArgumentTypeError(
-            f"`lengths` must be a dict such as {{'tokens': 2048}}, got {lengths!r}."
-        )
-    least = 1 if bos is None else 2
-    rows = {
-        check_name("lengths", path): check_int(f"lengths[{path!r}]", n, least=least)
-        for path, n in lengths.items()
-    }
+    checked = _check_lengths(lengths, least=1 if bos is None else 2)
     check_choice("strategy", strategy, STRATEGIES)
     check_choice("overflow", overflow, OVERFLOWS)
     if max_segments is not None:
@@ -96,23 +116,10 @@ def check_packing(
             )
     if segment_ids is not None and segment_ids == positions:
         raise ArgumentError(f"`segment_ids` and `positions` have the same name {positions!r}.")
-    if whole_documents and strategy != "concat":
-        raise ArgumentError(
-            f"`whole_documents` goes with strategy='concat'; {strategy!r} never cuts a record."
-        )
-    if strategy == "concat" and not whole_documents:
-        if len(set(rows.values())) > 1:
-            raise ArgumentError(
-                "strategy='concat' cuts all leaves at the same places: their `lengths` must be "
-                f"equal, got {rows}. Use whole_documents=True, or another strategy."
-            )
-        if overflow != "error":
-            raise ArgumentError(
-                "strategy='concat' cuts records wherever a row is full, so `overflow` has no "
-                "meaning. Leave it out, or use whole_documents=True."
-            )
-    return Packing(
-        rows,
+    if balance is not None and not callable(balance):
+        check_choice("balance", balance, ("squares",))
+    packing = Packing(
+        checked,
         strategy,
         check_window(window),
         overflow,
@@ -122,7 +129,74 @@ def check_packing(
         positions,
         bos,
         bool(whole_documents),
+        eos,
+        check_bool("continue_positions", continue_positions),
+        balance,
+        check_int("balance_rows", balance_rows, least=1),
     )
+    _check_strategy(packing)
+    _check_marks(packing)
+    return packing
+
+
+def _check_lengths(lengths: object, *, least: int) -> dict[str, int | str]:
+    if not isinstance(lengths, Mapping) or not lengths:
+        raise ArgumentTypeError(
+            f"`lengths` must be a dict such as {{'tokens': 2048}}, got {lengths!r}."
+        )
+    rows: dict[str, int | str] = {}
+    for path, n in lengths.items():
+        check_name("lengths", path)
+        rows[path] = n if isinstance(n, str) else check_int(f"lengths[{path!r}]", n, least=least)
+    for path, other in rows.items():
+        if isinstance(other, str) and not isinstance(rows.get(other), int):
+            raise ArgumentError(
+                f"`lengths[{path!r}]` is {other!r}: it must be a length, or a leaf that has one in "
+                "`lengths`."
+            )
+    return rows
+
+
+def _check_strategy(packing: Packing) -> None:
+    strategy, whole, rows = packing.strategy, packing.whole_documents, packing.rows
+    if whole and strategy != "concat":
+        raise ArgumentError(
+            f"`whole_documents` goes with strategy='concat'; {strategy!r} never cuts a record."
+        )
+    if strategy == "concat" and not whole:
+        if len(set(rows.values())) > 1:
+            raise ArgumentError(
+                "strategy='concat' cuts all leaves at the same places: their `lengths` must be "
+                f"equal, got {rows}. Use whole_documents=True, or another strategy."
+            )
+        if packing.overflow != "error":
+            raise ArgumentError(
+                "strategy='concat' cuts records wherever a row is full, so `overflow` has no "
+                "meaning. Leave it out, or use whole_documents=True."
+            )
+
+
+def _check_marks(packing: Packing) -> None:
+    """Refuses a token for one leaf as the value of another that is packed alike."""
+    eos = packing.eos
+    for name in eos if isinstance(eos, Mapping) else ():
+        if name not in packing.lengths:
+            raise ArgumentError(f"`eos` names a leaf {name!r}, and `lengths` does not.")
+    for path in packing.lengths:
+        other = packing.leader(path)
+        if other == path:
+            continue
+        for name, value in (("bos", packing.bos), ("eos", eos)):
+            if value is not None and not isinstance(value, Mapping):
+                raise ArgumentError(
+                    f"`{name}` is one value, and {path!r} is packed alike with {other!r}. Give a "
+                    f"dict with a value for each: {name}={{{other!r}: {value!r}, {path!r}: ...}}."
+                )
+        if isinstance(eos, Mapping) and (path in eos) != (other in eos):
+            raise ArgumentError(
+                f"{path!r} is packed alike with {other!r}: `eos` needs a value for both, or for "
+                f"neither; got {dict(eos)}."
+            )
 
 
 class PackedRecords(OptionsStage):
@@ -135,8 +209,19 @@ class PackedRecords(OptionsStage):
         options = self.options
         return f"pack({dict(options.lengths)}, {options.strategy!r}, window={options.window})"
 
+    def fingerprint(self, seed: int) -> str:
+        options = self.options
+        if callable(options.balance):
+            options = options.replace(balance=name_of(options.balance))
+        return stage_text("pack", {}, options)
+
+    @property
+    def user_objects(self) -> tuple[tuple[str, object], ...]:
+        balance = self.options.balance
+        return ((f"balance of {self.stage}", balance),) if callable(balance) else ()
+
     def unit_stage(self, build: StreamBuild) -> UnitStage:
-        meter = build.new_meter("pack", self.stage, sum(self.options.lengths.values()))
+        meter = build.new_meter("pack", self.stage, sum(self.options.rows.values()))
         return Pack(self.stage, self.options, meter=meter)
 
 

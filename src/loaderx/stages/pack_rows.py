@@ -1,10 +1,11 @@
 """Packing: records of variable length laid end to end into rows of a fixed one.
 
 A window of records becomes rows in four steps.  Each record is a *segment*, or several where it is
-cut.  Every segment is given a row (`_best_fit`, `_first_fit`, `_in_turn`, `_cut_anywhere`).  Rows
-are put in the order of their earliest record, and segments in the order of their records.  Then
-each leaf is written in one call: the segments of all rows and the padding between them are a list
-of slices, and `np.concatenate` lays that list into the buffer.
+cut.  Every segment is given a row (`_best_fit`, `_fit_by_looking`, `_in_turn`, `_cut_anywhere`).
+Rows are put in the order of their earliest record (or, with `balance`, so that neighbours together
+cost the same), and segments in the order of their records.  Then each leaf is written in one call:
+the segments of all rows and the padding between them are a list of slices, and `np.concatenate`
+lays that list into the buffer.
 
 Best fit takes the longest segments first and gives each the fullest row that still has room.  Rows
 are kept by their free space, and one large integer has a bit for every free space that some row
@@ -21,7 +22,8 @@ import numpy.typing as npt
 
 from loaderx.errors import StackError
 from loaderx.memory import Layout, Lend
-from loaderx.reading.stacking import add_leaf, columns_of, filler
+from loaderx.reading.error_text import USER_ERRORS
+from loaderx.reading.stacking import Value, add_leaf, columns_of, filler
 from loaderx.stages.pack import Packing
 from loaderx.tree import Array, Structure, Tree, as_array, flatten
 
@@ -69,12 +71,14 @@ def pack(records: list[object], options: Packing, name: Name, lend: Lend) -> Pac
             "`max_segments` must say for how many there is room. Give it, or leave the leaf out "
             "in .map()."
         )
-    lengths = np.array([[len(value) for value in column] for column in leaves.values()], np.int64)
-    limits = np.array([options.lengths[path] - options.heads for path in leaves], np.int64)
-    segments, rows = _arrange(lengths, limits, options, list(leaves), name)
+    lengths = _lengths(leaves, options, name)
+    limits = np.array(list(options.rows.values()), np.int64) - options.heads
+    segments, rows = _arrange(lengths, limits, options, list(options.rows), name)
     if not len(rows):
         return None
     segments, rows = _in_order(segments, rows)
+    if options.balance is not None:
+        segments, rows = _balanced(segments, rows, options)
     return _write(structure, columns, leaves, segments, rows, options, lend)
 
 
@@ -94,6 +98,24 @@ def _packed_leaves(
             _complain(column, path, name)
         leaves[path] = column
     return leaves
+
+
+def _lengths(leaves: dict[str, list[Array]], options: Packing, name: Name) -> Counts:
+    """The lengths of all records in the leaves that have rows of their own, with `eos`."""
+    found = {path: np.array([len(value) for value in leaves[path]], np.int64) for path in leaves}
+    for path, have in found.items():
+        other = options.leader(path)
+        wrong = np.flatnonzero(have != found[other])
+        if wrong.size:
+            number = int(wrong[0])
+            raise StackError(
+                f'leaf "{path}" is packed alike with "{other}", and in {name(number)} it has '
+                f"length {have[number]}, the other {found[other][number]}. Make them equal in "
+                ".map(), or give it a length of its own."
+            )
+    lengths = np.stack([found[path] for path in options.rows])
+    ends = np.array([options.last_token(path) is not None for path in options.rows], np.int64)
+    return lengths + ends[:, None] * lengths.any(axis=0)
 
 
 def _complain(column: list[Array], path: str, name: Name) -> None:
@@ -144,8 +166,11 @@ def _fitted(
     if options.overflow == "error":
         number = int(np.flatnonzero(too_long)[0])
         leaf = int(np.flatnonzero(end[:, number] > limits)[0])
+        told = f'in leaf "{paths[leaf]}"'
+        if options.last_token(paths[leaf]) is not None:
+            told += " (`eos` is one of them)"
         raise StackError(
-            f'{name(int(record[number]))} has {end[leaf, number]} entries in leaf "{paths[leaf]}", '
+            f"{name(int(record[number]))} has {end[leaf, number]} entries {told}, "
             f"a row has room for {limits[leaf]}. Say what to do with overflow='truncate', 'split' "
             "or 'drop', or give a longer row."
         )
@@ -290,6 +315,58 @@ def _in_order(segments: _Segments, rows: Counts) -> tuple[_Segments, Counts]:
     return segments.pick(order), rows[order]
 
 
+def _balanced(segments: _Segments, rows: Counts, options: Packing) -> tuple[_Segments, Counts]:
+    """Rows in an order in which groups of ``balance_rows`` cost the same as their neighbours."""
+    sizes = segments.end - segments.begin
+    cost = (sizes.astype(np.float64) ** 2).sum(axis=0)
+    if callable(options.balance):
+        cost = _cost_by(options.balance, sizes)
+    of_rows = np.bincount(rows, weights=cost).astype(np.float64, copy=False)
+    order = _spread_out(of_rows, options.balance_rows)
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    rows = rank[rows]
+    order = np.argsort(rows, kind="stable")
+    return segments.pick(order), rows[order]
+
+
+def _cost_by(function: Callable[..., object], sizes: Counts) -> npt.NDArray[np.float64]:
+    try:
+        cost = np.asarray(function(*sizes), np.float64)
+    except USER_ERRORS as error:
+        raise StackError(f"the function of `balance` failed: {error!r}") from error
+    if cost.shape != sizes.shape[1:] or not np.isfinite(cost).all():
+        raise StackError(
+            f"the function of `balance` must return a finite number for each of {sizes.shape[1]} "
+            f"lengths; it returned {list(cost.shape)} numbers."
+        )
+    return cost
+
+
+def _spread_out(cost: npt.NDArray[np.float64], size: int) -> Counts:
+    """An order of rows in which groups of ``size`` cost the same, as nearly as rows allow.
+
+    The rows are sorted by cost and cut into ``size`` classes, of which each group gets one row:
+    the dearest row of a class goes to the group that has cost least so far.  Groups stand in the
+    order of their dearest rows, first rising, then falling.  So neighbours are alike, and also
+    those ``size`` rows cost the same of which some are in one group and some in the next.  Single
+    rows (``size`` 1) cannot cost the same, and only cost what their neighbours do.  Rows that are
+    left over, those nearest to the mean, come last.
+    """
+    left = np.argsort(np.abs(cost - cost.mean()), kind="stable")[: len(cost) % size]
+    dear = np.argsort(-cost, kind="stable")
+    classes = dear[~np.isin(dear, left)].reshape(size, -1)
+    groups = np.empty((classes.shape[1], size), np.int64)
+    sums = np.zeros(len(groups))
+    for number, members in enumerate(classes):
+        cheapest = np.argsort(sums, kind="stable")
+        groups[cheapest, number] = members
+        sums[cheapest] += cost[members]
+    rising = np.argsort(cost[groups[:, 0]], kind="stable")
+    order = np.concatenate([rising[::2], rising[1::2][::-1]])
+    return np.concatenate([groups[order].reshape(-1), left])
+
+
 # Writing --------------------------------------------------------------------------------------
 
 
@@ -318,18 +395,18 @@ def _write(
     sizes = segments.end - segments.begin
     out: dict[str, Array] = {}
     extra: list[tuple[str, Array]] = []
-    for leaf, (path, column) in enumerate(leaves.items()):
-        length = options.lengths[path]
-        like = next((array for array in column if array.size), column[0])
-        plain = np.dtype(np.int32)
-        shapes = [((grid.count, length, *like.shape[1:]), like.dtype)]
+    for leaf, (path, length) in enumerate(options.rows.items()):
+        pieces = _Pieces(grid, sizes[leaf], segments.begin[leaf], length, options)
+        alike = [one for one in leaves if options.leader(one) == path]
+        likes = [next((a for a in leaves[one] if a.size), leaves[one][0]) for one in alike]
+        shapes = [((grid.count, length, *like.shape[1:]), like.dtype) for like in likes]
         names = [template for template in (options.segment_ids, options.positions) if template]
-        shapes += [((grid.count, length), plain)] * len(names)
-        target, *marks = lend(Layout.of(*shapes))
-        pieces = _Pieces(grid, sizes[leaf], length, options.heads)
-        pieces.write_values(target, column, segments, leaf, path, options)
-        out[path] = target
-        for template, mark in zip(names, marks, strict=True):
+        shapes += [((grid.count, length), np.dtype(np.int32))] * len(names)
+        made = lend(Layout.of(*shapes))
+        for one, target in zip(alike, made, strict=False):
+            pieces.write_values(target, leaves[one], segments.record, one)
+            out[one] = target
+        for template, mark in zip(names, made[len(alike) :], strict=True):
             if template is options.segment_ids:
                 pieces.write_ids(mark)
             else:
@@ -342,57 +419,53 @@ def _write(
     tree = structure.build([out[path] for path in paths])
     for path, mark in extra:
         tree = add_leaf(tree, path, mark, "pack")
-    capacity = grid.count * sum(options.lengths[path] for path in leaves)
-    tokens = int(sizes.sum()) + grid.count * options.heads * len(leaves)
+    capacity = grid.count * sum(options.rows.values())
+    tokens = int(sizes.sum()) + grid.count * options.heads * len(sizes)
     # Each piece of a record begins after the one before it in at least one leaf.
     start = segments.begin[:, grid.first].sum(axis=0)
     return Packed(tree, segments.record[grid.first], start, tokens, capacity)
 
 
 class _Pieces:
-    """One leaf's rows as a list of pieces, in order: segments, and the padding after each row."""
+    """The rows of leaves that are packed alike as a list of pieces, in order.
 
-    __slots__ = ("head", "heads", "length", "pads", "segments")
+    Pieces are segments, and the padding after each row.
+    """
 
-    def __init__(self, grid: _Grid, sizes: Counts, length: int, heads: int) -> None:
-        self.length, self.heads = length, heads
-        filled = np.add.reduceat(sizes, grid.first) + heads
+    __slots__ = ("begin", "head", "heads", "length", "options", "pads", "segments")
+
+    def __init__(
+        self, grid: _Grid, sizes: Counts, begin: Counts, length: int, options: Packing
+    ) -> None:
+        self.length, self.heads, self.options = length, options.heads, options
+        filled = np.add.reduceat(sizes, grid.first) + self.heads
         last = np.zeros(len(sizes), np.bool_)
         last[np.append(grid.first[1:], len(sizes)) - 1] = True
         pads = np.where(last, length - filled[grid.rows], 0)
         self.pads = pads.tolist()  # after each segment, 0 within a row
         self.head = (grid.number == 0).tolist()
+        self.begin = begin.tolist()  # of each segment in its record
         self.segments = list(zip((grid.number + 1).tolist(), sizes.tolist(), strict=True))
 
-    def write_values(
-        self,
-        target: Array,
-        column: list[Array],
-        segments: _Segments,
-        leaf: int,
-        path: str,
-        options: Packing,
-    ) -> None:
-        rest, dtype = target.shape[2:], target.dtype
-        padding = np.full((self.length, *rest), filler(dtype, options.padding(path), path), dtype)
-        first = None
-        if self.heads:
-            token = filler(dtype, options.first_token(path), path, "bos")
-            first = np.full((1, *rest), token, dtype)
+    def write_values(self, target: Array, column: list[Array], records: Counts, path: str) -> None:
+        rest, dtype, options = target.shape[2:], target.dtype, self.options
+
+        def block(count: int, value: Value, name: str) -> Array:
+            return np.full((count, *rest), filler(dtype, value, path, name), dtype)
+
+        padding = block(self.length, options.padding(path), "pad_value")
+        first = block(1, options.first_token(path), "bos") if self.heads else None
+        eos = options.last_token(path)
+        last = None if eos is None else block(1, eos, "eos")
         pieces: list[Array] = []
-        where = zip(
-            segments.record.tolist(),
-            segments.begin[leaf].tolist(),
-            segments.end[leaf].tolist(),
-            self.head,
-            self.pads,
-            strict=True,
-        )
-        for record, begin, end, head, pad in where:
+        where = zip(records.tolist(), self.begin, self.segments, self.head, self.pads, strict=True)
+        for record, begin, (_, size), head, pad in where:
             if head and first is not None:
                 pieces.append(first)
-            if end > begin:
-                pieces.append(column[record][begin:end])
+            if size:
+                pieces.append(column[record][begin : begin + size])
+                if last is not None and begin + size > len(column[record]):
+                    pieces.append(last)
             if pad:
                 pieces.append(padding[:pad])
         np.concatenate(pieces, out=target.reshape(-1, *rest), casting="same_kind")
@@ -411,11 +484,13 @@ class _Pieces:
         np.concatenate(pieces, out=target.reshape(-1))
 
     def write_positions(self, target: Array) -> None:
+        starts = self.begin if self.options.continue_positions else [0] * len(self.begin)
         nothing = np.zeros(self.length, np.int32)
-        numbers = np.arange(self.length, dtype=np.int32)
+        numbers = np.arange(self.length + max(starts), dtype=np.int32)
         pieces = []
-        for (_, size), head, pad in zip(self.segments, self.head, self.pads, strict=True):
-            pieces.append(numbers[: size + self.heads if head else size])
+        where = zip(starts, self.segments, self.head, self.pads, strict=True)
+        for start, (_, size), head, pad in where:
+            pieces.append(numbers[start : start + (size + self.heads if head else size)])
             if pad:
                 pieces.append(nothing[:pad])
         np.concatenate(pieces, out=target.reshape(-1))

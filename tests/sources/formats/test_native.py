@@ -14,7 +14,7 @@ from loaderx.sources.columns.data import ITEMS, ColumnData, ColumnType
 from loaderx.sources.native.layout import file_name
 from loaderx.sources.native.writer import PartWriter
 from loaderx.testing import SourceContract
-from native_files import fixed, kinds_of, runs, write
+from native_files import fixed, kinds_of, lines, runs, write
 
 TEXTS = ["a", "", "é" * 40, "d"]
 TOKENS = [[1, 2], [], [3], [4, 5, 6]]
@@ -178,7 +178,7 @@ def change(folder, **changes):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"version": 2}, "has version 2 of the layout, and this loaderx reads 1"),
+        ({"version": 3}, "has version 3 of the layout, and this loaderx reads 1 and 2"),
         ({"format": "x"}, "does not describe a dataset of loaderx"),
         ({"records": 5}, "is damaged or cut off: the numbers of records differ"),
         ({"columns": {}}, "is damaged or cut off"),
@@ -224,6 +224,71 @@ def _sizes(folder, records):
     part = folder / "part-00000"
     files = {one.name: one.stat().st_size for one in part.iterdir()}
     return {"name": part.name, "records": records, "files": files}
+
+
+@pytest.fixture
+def linear(tmp_path):
+    records = {
+        "x": fixed(np.arange(3)),
+        "p": lines([[(8, 5, 1)], [(3, 0, 1), (8, 7, 0)], [(2, 9, 0), (8, -3, 1)]]),
+    }
+    write(tmp_path / "d", kinds_of(records, p="linear 8"), records)
+    return tmp_path / "d"
+
+
+def test_rows_of_lines(linear):
+    dataset = Dataset.open(linear)
+    assert json.loads((linear / "loaderx.json").read_text())["version"] == 2
+    assert repr(dataset.element_spec) == "{'x': int64[], 'p': int32[8]}"
+    (batch,) = dataset.batch(3)
+    rows = [[5, 6, 7, 8, 9, 10, 11, 12], [0, 1, 2] + [7] * 5, [9, 9, -3, -2, -1, 0, 1, 2]]
+    assert batch["p"].tolist() == rows
+    assert dataset[1]["p"].tolist() == rows[1]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        (2, 7, 0),  # stops before the row does
+        (9, 7, 0),  # or behind it
+        (-1, 7, 0),
+        (3, 7, 0),  # where the line before it does
+        (8, 7, 2),
+        (8, 7, -1),
+    ],
+)
+def test_damaged_lines(linear, wrong):
+    path = linear / "part-00000" / "p.npy"
+    found = np.load(path)
+    found[2] = wrong
+    np.save(path, found)
+    dataset = Dataset.open(linear)
+    with pytest.raises(Exception, match="record 1: .*the lines of a row of 8 numbers are damaged"):
+        list(dataset.batch(3))
+    assert len(list(dataset.on_error("replace"))) == 3
+    offsets = linear / "part-00000" / "p.offsets.npy"
+    for wrong in ([0, 1, 1, 5], [0, 1, 3, 90], [0, 3, 1, 5]):
+        np.save(offsets, np.array(wrong))
+        with pytest.raises(Exception, match="lines of a row|offsets of a column are damaged"):
+            list(Dataset.open(linear).batch(3))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"dtype": "<i4", "shape": [9]},
+        {"dtype": "<i4", "shape": []},
+        {"dtype": "<i4", "shape": [4, 2]},
+        {"dtype": "<i4", "shape": [0]},
+        {"dtype": "<i4", "shape": [1 << 40]},
+        {"dtype": "<f4", "shape": [8]},
+        {"dtype": "<i8", "shape": [8]},
+    ],
+)
+def test_damaged_types_of_lines(linear, kind):
+    change(linear, columns={"p": {"kind": "linear", **kind}})
+    with pytest.raises(Exception, match=r"is damaged|npy has int32|are damaged"):
+        list(Dataset.open(linear))
 
 
 def test_text_that_is_not_utf8_fails_alone(folder):

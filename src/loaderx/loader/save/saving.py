@@ -116,7 +116,7 @@ class _Saving:
             what = f"saving into {self.place}"
             with (
                 progress(what, self.node.length, "records") as shown,
-                PartsWriter(folder, shown) as parts,
+                PartsWriter(folder, shown, uses_lines=True) as parts,
             ):
                 self._write(parts, at_once)
             assert parts.kind is not None

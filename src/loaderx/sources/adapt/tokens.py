@@ -24,6 +24,7 @@ from loaderx.tree import Array, ArraySpec, DType, Tree
 
 PathLike = str | os.PathLike[str]
 
+_MARK: DType = np.dtype(np.int32)  # of segment ids and positions, as those of `pack`
 
 if TYPE_CHECKING:
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
         length: int
         stride: int
         targets: bool
+        end: int | None
         _dtype: DType | None
 
 
@@ -46,6 +48,10 @@ class Tokens(OwnSource, ForWorkers):
         stride: tokens from one row to the next; ``length`` by default.
         targets: records are ``{"inputs", "targets"}``, the targets one token further on,
             instead of ``{"tokens"}``.
+        end: the token that ends each document.  With it records have two more leaves, as packed
+            rows have: ``tokens_segment_ids`` (1, 2, ... for the documents in a row) and
+            ``tokens_positions`` (from 0 in each document, or where the row begins); those of
+            ``inputs`` where there are targets.
 
     Tokens at the end of a file that do not fill a row are left out.  Tokens appended to a file
     later are not seen: make a new `Tokens`.  A pickle holds the paths; where it is loaded, the
@@ -55,6 +61,9 @@ class Tokens(OwnSource, ForWorkers):
     >>> rows = Tokens("numbers.bin", 4, targets=True)
     >>> len(rows), rows[1]["inputs"].tolist(), rows[1]["targets"].tolist()
     (2, [4, 5, 6, 7], [5, 6, 7, 8])
+    >>> row = Tokens("numbers.bin", 4, end=5)[1]
+    >>> row["tokens_segment_ids"].tolist(), row["tokens_positions"].tolist()
+    ([1, 1, 2, 2], [0, 1, 0, 1])
     >>> os.remove("numbers.bin")
     """
 
@@ -69,10 +78,12 @@ class Tokens(OwnSource, ForWorkers):
         stride: int | None = None,
         *,
         targets: bool = False,
+        end: int | None = None,
     ) -> None:
         self.length = check_int("length", length, least=1)
         self.stride = self.length if stride is None else check_int("stride", stride, least=1)
         self.targets = bool(targets)
+        self.end = None if end is None else check_int("end", end)
         self._dtype = None if dtype is None else _whole_numbers(dtype)
         self.paths = [os.path.abspath(os.fspath(one)) for one in _paths(path)]
         self._cut([_map(path, self._dtype) for path in self.paths])
@@ -83,6 +94,9 @@ class Tokens(OwnSource, ForWorkers):
         if len(kinds) > 1:
             raise FileError(f"the files hold different dtypes: {', '.join(map(str, kinds))}.")
         (self.dtype,) = kinds
+        limits = np.iinfo(self.dtype)
+        if self.end is not None and not limits.min <= self.end <= limits.max:
+            raise ArgumentError(f"`end` is {self.end}, and tokens of {self.dtype} are never that.")
         counts = [
             self._rows(path, file) for path, file in zip(self.paths, self._files, strict=True)
         ]
@@ -120,6 +134,7 @@ class Tokens(OwnSource, ForWorkers):
             "length": self.length,
             "stride": self.stride,
             "targets": self.targets,
+            "end": self.end,
             "_dtype": self._dtype,
         }
 
@@ -131,28 +146,39 @@ class Tokens(OwnSource, ForWorkers):
         return ("inputs", "targets") if self.targets else ("tokens",)
 
     @property
+    def _marks(self) -> tuple[str, ...]:
+        first = self.names[0]
+        return () if self.end is None else (f"{first}_segment_ids", f"{first}_positions")
+
+    @property
     def spec(self) -> Tree:
-        return {name: ArraySpec((self.length,), self.dtype) for name in self.names}
+        spec: dict[str, Tree] = {n: ArraySpec((self.length,), self.dtype) for n in self.names}
+        return spec | {name: ArraySpec((self.length,), _MARK) for name in self._marks}
 
     def label(self) -> str:
         files = os.path.basename(self.paths[0])
         if len(self.paths) > 1:
             files += f" and {len(self.paths) - 1} more"
         stride = "" if self.stride == self.length else f", stride={self.stride}"
-        return f"from_source(Tokens({files}, {self.length}, {self.dtype}{stride}))"
+        end = "" if self.end is None else f", end={self.end}"
+        return f"from_source(Tokens({files}, {self.length}, {self.dtype}{stride}{end}))"
 
     def gather(self, indices: Indices, lend: Lend) -> Tree:
-        shape = ((len(indices), self.length), self.dtype)
-        out = lend(Layout.of(*[shape] * len(self.names)))
+        shape, names = (len(indices), self.length), self.names
+        of_tokens = [(shape, self.dtype)] * len(names)
+        made = lend(Layout.of(*of_tokens, *[(shape, _MARK)] * len(self._marks)))
+        out, marks = made[: len(names)], made[len(names) :]
         if len(self._files) == 1:
             self._gather_one(0, indices, out)
         else:
             self._gather_all(indices, out)
-        return dict(zip(self.names, out, strict=True))
+        if self.end is not None:
+            mark_documents(out[0] == self.end, *marks)
+        return dict(zip((*names, *self._marks), made, strict=True))
 
     def gatherer(self, rows: int) -> Gather:
         matrices = [matrix for matrix in self._matrices[0] if matrix is not None]
-        if len(self._files) > 1 or not matrices:
+        if len(self._files) > 1 or not matrices or self.end is not None:
             return self.gather
         return gatherer_of(self.names, matrices, rows)
 
@@ -187,8 +213,27 @@ class Tokens(OwnSource, ForWorkers):
         for file, row in zip(which.tolist(), inside.tolist(), strict=True):
             rows = np.array([row])
             views = [self._views(file, rows, shift)[0] for shift in self._shifts]
-            found.append(dict(zip(self.names, views, strict=True)))
+            if self.end is not None:
+                views.extend(np.empty((2, self.length), _MARK))
+                mark_documents(views[0] == self.end, *views[-2:])
+            found.append(dict(zip((*self.names, *self._marks), views, strict=True)))
         return found
+
+
+def mark_documents(is_end: npt.NDArray[np.bool_], ids: Array, positions: Array) -> None:
+    """Fills the segment ids and positions of rows, given where documents end in them."""
+    length = is_end.shape[-1]
+    begins = np.ones(is_end.shape, np.bool_)
+    begins[..., 1:] = is_end[..., :-1]
+    places = np.flatnonzero(begins)
+    sizes = np.diff(places, append=is_end.size)
+    starts = (places % length).astype(np.int32)  # in their rows
+    first = np.flatnonzero(starts == 0)  # of each row
+    number = np.arange(1, len(places) + 1, dtype=np.int32)
+    number -= np.repeat(first, np.diff(first, append=len(places))).astype(np.int32)
+    ids[...] = np.repeat(number, sizes).reshape(ids.shape)
+    offsets = np.repeat(starts, sizes).reshape(positions.shape)
+    np.subtract(np.arange(length, dtype=np.int32), offsets, out=positions)
 
 
 def _reopen(paths: list[str], counts: list[int], settings: _Settings) -> Tokens:

@@ -17,6 +17,7 @@ from loaderx.sources.columns.derived_columns import (
     Valid,
 )
 from loaderx.sources.columns.elements import ArrayOf, PartElements
+from loaderx.sources.columns.linear import LinearColumn
 from loaderx.sources.columns.run_columns import (
     BytesColumn,
     ItemOffsets,
@@ -149,6 +150,11 @@ def _build(
             parts, PartElements(parts, values, counts), ArraySpec(kind.shape, kind.dtype)
         )
     offsets_of = arrays(path, "offsets")
+    if kind.kind == "linear":
+        assert kind.dtype is not None
+        lists = Offsets(PartElements(parts, offsets_of, None if is_item else parts.counts + 1))
+        spec = ArraySpec(kind.shape, kind.dtype)
+        return LinearColumn(parts, lists, PartElements(parts, values), spec)
     if kind.kind == "ragged":
         return run_column(ListColumn, parts, values, offsets_of, is_item=is_item)
     of_text = TextColumn if kind.kind == "text" else BytesColumn

@@ -2,7 +2,7 @@
 
 Arrow data, Parquet and the native layout come down to the same few arrays: rows of one shape
 (fixed), or elements one after the other with the offsets at which each record begins (ragged, text,
-bytes, image, list).  `columns.build` makes a `Column` of them.
+bytes, image, list, and the lines of linear rows).  `columns.build` makes a `Column` of them.
 """
 
 from __future__ import annotations
@@ -16,16 +16,22 @@ from loaderx.errors import FileError
 from loaderx.frozen import Frozen
 from loaderx.tree import Array
 
-Kind: TypeAlias = Literal["fixed", "ragged", "text", "bytes", "image", "list", "struct", "tuple"]
+Kind: TypeAlias = Literal[
+    "fixed", "linear", "ragged", "text", "bytes", "image", "list", "struct", "tuple"
+]
 
 ITEMS = "items"
 """The name of the one field that a list has."""
+
+LINE = 3
+"""The numbers of a line: see `columns.linear`."""
 
 
 class ColumnType(Frozen):
     """The type of a column.
 
     ``fixed`` has a dtype and a shape, ``ragged`` the dtype and shape of one element of its arrays.
+    ``linear`` is like ``fixed``, with one axis, and stored as lines (`columns.linear`).
     ``image`` is the bytes of an image file.  ``list`` is a list of anything else, which is its
     field ``items``; ``struct`` has fields by name, ``tuple`` has them by number (``"0"``, ...).
     ``nulls`` is how many records have no value, where that is kept beside the values
@@ -52,6 +58,11 @@ class ColumnType(Frozen):
         """True if it has no values of its own, only fields."""
         return self.kind in ("struct", "tuple")
 
+    @property
+    def stored_shape(self) -> tuple[int, ...]:
+        """The shape of a row of its values, as they are stored."""
+        return (LINE,) if self.kind == "linear" else self.shape
+
     def __str__(self) -> str:
         if self.is_branch:
             inner = ", ".join(f"{name}: {field}" for name, field in self.fields.items())
@@ -61,7 +72,7 @@ class ColumnType(Frozen):
         if self.dtype is None:
             return self.kind
         spec = f"{self.dtype}{list(self.shape) if self.shape else ''}"
-        return spec if self.kind == "fixed" else f"lists of {spec}"
+        return spec if self.kind in ("fixed", "linear") else f"lists of {spec}"
 
 
 class ColumnData(NamedTuple):

@@ -58,7 +58,7 @@ def _gathered_runs(kind: ColumnType, pieces: Sequence[Piece], count: int) -> Col
     if kind.kind == "list":
         items = [_items(piece, offsets) for piece in pieces]
         return ColumnData(count, None, offsets, {ITEMS: gathered(kind.fields[ITEMS], items, total)})
-    out = np.empty((total, *kind.shape), kind.dtype or np.uint8)
+    out = np.empty((total, *kind.stored_shape), kind.dtype or np.uint8)
     for data, rows, places in pieces:
         assert data.values is not None
         assert data.offsets is not None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from loaderx.sources.columns.data import ColumnData, ColumnType
+from loaderx.sources.columns.linear import expanded_data
 from loaderx.sources.columns.record_columns import NOTHING, UNKNOWN, Path, same_dtype
 
 
@@ -25,6 +26,7 @@ def merged(one: ColumnType, two: ColumnType, path: Path = ()) -> ColumnType:
     """The narrowest type that holds the values of both."""
     if one == two:
         return one
+    one, two = _as_fixed(one), _as_fixed(two)
     if one.nulls is not None or two.nulls is not None:
         return merged(one.replace(nulls=None), two.replace(nulls=None), path).replace(nulls=0)
     if NOTHING in (one, two):
@@ -62,6 +64,11 @@ def _merged_arrays(one: ColumnType, two: ColumnType) -> ColumnType | None:
     return one.replace(dtype=max(one.dtype, two.dtype, key=lambda dtype: dtype.itemsize))
 
 
+def _as_fixed(kind: ColumnType) -> ColumnType:
+    """Rows that are stored as lines as rows."""
+    return kind.replace(kind="fixed") if kind.kind == "linear" else kind
+
+
 def _as_ragged(kind: ColumnType) -> ColumnType:
     """Arrays of one length as arrays of any length."""
     if kind.kind != "fixed" or not kind.shape:
@@ -93,6 +100,8 @@ def widened(data: ColumnData, have: ColumnType, want: ColumnType) -> ColumnData:
         return widened(data._replace(valid=None), *plain)._replace(valid=valid)
     if have in (NOTHING, UNKNOWN):
         return _blank(want, data.length)
+    if have.kind == "linear":
+        return widened(expanded_data(have, data), _as_fixed(have), want)
     if want.kind in ("fixed", "ragged"):
         assert data.values is not None
         values, offsets = data.values, data.offsets
@@ -115,6 +124,10 @@ def _blank(kind: ColumnType, count: int) -> ColumnData:
     if kind.is_branch:
         return ColumnData(count, fields=fields, valid=valid)
     rows = count if kind.kind == "fixed" else 0
-    values = None if kind.kind == "list" else np.zeros((rows, *kind.shape), kind.dtype or np.uint8)
+    values = (
+        None
+        if kind.kind == "list"
+        else np.zeros((rows, *kind.stored_shape), kind.dtype or np.uint8)
+    )
     offsets = None if kind.kind == "fixed" else np.zeros(count + 1, np.int64)
     return ColumnData(count, values, offsets, fields, valid)

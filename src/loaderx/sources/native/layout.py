@@ -13,6 +13,8 @@
         words.offsets.npy        int64[n + 1]              a list of text: its lists ...
         words.items.npy          uint8[total]              ... and its items, as a column
         words.items.offsets.npy  int64[items + 1]
+        positions.npy            int32[total, 3]           rows of lines: stop, first value, rise
+        positions.offsets.npy    int64[n + 1]              where the lines of each row begin
         age.npy, age.valid.npy   int64[n], bool[n]         False: there is no value
 
 It is read with NumPy alone, ``np.load(..., mmap_mode="r")``.  In the names of files, characters
@@ -38,19 +40,22 @@ from loaderx.errors import FileError
 from loaderx.frozen import Frozen
 from loaderx.sources.cache.folder import Json
 from loaderx.sources.columns.data import ColumnType, Kind
+from loaderx.sources.columns.linear import are_linear
 from loaderx.sources.files.file_system import LOCAL_FILES, FileSystems
 from loaderx.sources.files.paths import is_below
 from loaderx.sources.mapping import read_whole, reading
 
 MARK = "loaderx.json"
-VERSION = 1
+VERSIONS = 1, 2
+"""The second has columns of lines, and is written only where there are some."""
+
 VALUES, OFFSETS, VALID = "values", "offsets", "valid"
 VALUE = "value"
 """The one column of records that are neither dicts nor tuples."""
 
 RecordKind: TypeAlias = Literal["dict", "tuple", "value"]
 
-_LEAVES: tuple[Kind, ...] = ("fixed", "ragged", "text", "bytes", "image")
+_LEAVES: tuple[Kind, ...] = ("fixed", "linear", "ragged", "text", "bytes", "image")
 _KINDS: tuple[Kind, ...] = (*_LEAVES, "list", "struct", "tuple")
 _RECORDS: tuple[RecordKind, ...] = ("dict", "tuple", "value")
 _MOST_NESTED = 32
@@ -119,7 +124,7 @@ def write_description(folder: str, description: Description) -> None:
     """Writes ``loaderx.json``, which makes the folder complete."""
     told: Json = {
         "format": "loaderx",
-        "version": VERSION,
+        "version": VERSIONS[any(map(_has_lines, description.columns.values()))],
         "records": description.records,
         "record": description.record,
         "columns": {name: type_json(kind) for name, kind in description.columns.items()},
@@ -135,6 +140,10 @@ def write_description(folder: str, description: Description) -> None:
         os.fsync(file.fileno())
     os.replace(temporary, os.path.join(folder, MARK))
     sync_folder(folder)
+
+
+def _has_lines(kind: ColumnType) -> bool:
+    return kind.kind == "linear" or any(map(_has_lines, kind.fields.values()))
 
 
 def sync_folder(folder: str) -> None:
@@ -174,10 +183,10 @@ def read_description(folder: str, files: FileSystems = LOCAL_FILES) -> Descripti
         told = json.loads(read_whole(file, _MOST_BYTES))
         if not isinstance(told, dict) or told.get("format") != "loaderx":
             raise FileError(f"{path} does not describe a dataset of loaderx.")
-        if told.get("version") != VERSION:
+        if told.get("version") not in VERSIONS:
             raise FileError(
                 f"{path} has version {told.get('version')!r} of the layout, and this loaderx reads "
-                f"{VERSION}: install a newer one."
+                f"{VERSIONS[0]} and {VERSIONS[1]}: install a newer one."
             )
         columns = {name: type_of(kind) for name, kind in told["columns"].items()}
         found = Description(
@@ -217,13 +226,15 @@ def type_of(told: dict[str, Json], depth: int = 0) -> ColumnType:
         raise ValueError(f"a list has the fields {list(fields)}")
     dtype: np.dtype[np.generic] | None = None
     shape: tuple[int, ...] = ()
-    if kind in ("fixed", "ragged"):
+    if kind in ("fixed", "linear", "ragged"):
         text, axes = told["dtype"], told["shape"]
         assert isinstance(text, str)
         assert isinstance(axes, list)
         dtype, shape = np.dtype(text), tuple(_whole(axis) for axis in axes)
         if dtype.hasobject or dtype.subdtype is not None or not dtype.itemsize:
             raise ValueError(f"a column has the dtype {text!r}")
+        if kind == "linear" and not are_linear(dtype, shape):
+            raise ValueError(f"a column of lines is {text}{list(shape)}")
     nulls = told.get("nulls")
     return ColumnType(
         kind,

@@ -172,7 +172,7 @@ class _ColumnFiles:
             is_item = is_item or kind.kind == "list"
             kind = kind.fields[name]
         records = [part.records for part in layout.found.parts]
-        dtype, shape = kind.dtype or np.dtype(np.uint8), kind.shape
+        dtype, shape = kind.dtype or np.dtype(np.uint8), kind.stored_shape
         rows: list[int] | None = records if kind.kind == "fixed" else None
         if which != "values":
             dtype, shape = (_OFFSETS if which == "offsets" else _VALID), ()

@@ -105,7 +105,7 @@ def _pieces(found: Encoded) -> list[bytes | memoryview]:
 def _layouts(kind: ColumnType) -> Iterator[tuple[DType, tuple[int, ...]]]:
     """The dtype and the shape of a row of each array, in the order of `arrays_of`."""
     if kind.kind != "list" and not kind.is_branch:
-        yield kind.dtype or np.dtype(np.uint8), kind.shape
+        yield kind.dtype or np.dtype(np.uint8), kind.stored_shape
     if kind.kind != "fixed" and not kind.is_branch:
         yield np.dtype(np.int64), ()
     if kind.nulls is not None:

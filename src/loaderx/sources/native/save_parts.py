@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from loaderx.errors import ArgumentError, StackError
 from loaderx.sources.cache.folder import Json
 from loaderx.sources.columns.data import ColumnType
+from loaderx.sources.columns.linear import with_lines
 from loaderx.sources.columns.record_columns import Encoded
 from loaderx.sources.columns.widening import MisfitError, merged, settled, widened
 from loaderx.sources.files.arrays import open_npy
@@ -59,11 +60,12 @@ def with_images(kind: ColumnType, images: Sequence[str], path: str = "") -> Colu
 class PartsWriter:
     """Appends columns to the current part, and knows the type of all records so far.
 
-    As a context manager it removes a part that is not complete.
+    ``uses_lines``: rows that are constant or count up most of the time are stored as lines.  As a
+    context manager it removes a part that is not complete.
     """
 
-    def __init__(self, folder: SaveFolder, shown: Progress) -> None:
-        self.folder, self._shown = folder, shown
+    def __init__(self, folder: SaveFolder, shown: Progress, *, uses_lines: bool = False) -> None:
+        self.folder, self._shown, self._uses_lines = folder, shown, uses_lines
         self.kind: ColumnType | None = None
         for number in sorted(folder.parts):
             found = folder.parts[number]
@@ -73,6 +75,8 @@ class PartsWriter:
 
     def append(self, part: int, found: Encoded, first: int) -> None:
         """Adds records to a part; ``first`` is the number of the first, for messages."""
+        if self._uses_lines:
+            found = with_lines(found, self.kind)
         kind = self._merged(found, first)
         if self._writer is None:
             self._writer = self.folder.writer(part, kind)

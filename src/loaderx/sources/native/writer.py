@@ -127,7 +127,7 @@ def has_columns(place: str, columns: Mapping[str, ColumnType], records: int) -> 
 def _fits(data: ColumnData, kind: ColumnType) -> bool:
     if kind.dtype is not None:
         assert data.values is not None
-        if (data.values.dtype, data.values.shape[1:]) != (kind.dtype, kind.shape):
+        if (data.values.dtype, data.values.shape[1:]) != (kind.dtype, kind.stored_shape):
             return False
     return all(_fits(data.fields[name], field) for name, field in kind.fields.items())
 
@@ -156,7 +156,7 @@ class _ColumnWriter:
             self._files[which] = NpyWriter(name, dtype, shape)
 
         if kind.kind != "list" and not kind.is_branch:
-            create(VALUES, kind.dtype or _BYTES, kind.shape)
+            create(VALUES, kind.dtype or _BYTES, kind.stored_shape)
         if kind.kind != "fixed" and not kind.is_branch:
             create(OFFSETS, _OFFSETS)
             self._files[OFFSETS].append(np.zeros(1, np.int64))
