@@ -13,12 +13,18 @@ pack_read       reading them, shuffled, against plain columns of the same rows
 tokens          rows of a 2 GB file of uint16, shuffled, against a NumPy loop that gathers the same
 tokens_open     opening that file
 filter          a vectorised mask over arrays, against boolean indexing of the same arrays
+count           counting the rows of a filter of records, against reading them once; the note has
+                a loop that only calls its function
+count_mask      the same of a vectorised mask
+count_cached    finding the counts in the cache folder
 
 Without Grain installed, its row is skipped.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import tempfile
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -31,7 +37,7 @@ import numpy as np
 from core import images
 from figures import Bar, Figures, Ours, Row, compare, main, row, skipped
 
-from loaderx import Dataset
+from loaderx import DataLoader, Dataset
 from loaderx.sources import Tokens
 
 ROW = 2048
@@ -230,6 +236,85 @@ def filtered(quick: bool) -> list[Row]:
     return [row("filter", Bar(">=", 0.5), median(ratios), ratios, note)]
 
 
+# Counts -------------------------------------------------------------------------------------------
+
+
+def counts(quick: bool) -> list[Row]:
+    records = documents(2_000 if quick else 40_000)
+    x, y = images(4_000 if quick else 60_000)
+    size = 1024
+
+    def is_long(record: dict[str, Any]) -> bool:
+        return len(record["tokens"]) > 200 and int(record["tokens"][:64].sum()) % 3 > 0
+
+    def is_even(run: dict[str, Any]) -> Any:
+        return run["y"] % 2 == 0
+
+    def call_each() -> Iterator[Any]:
+        yield sum(is_long(record) for record in records)
+
+    def call_all() -> Iterator[Any]:
+        for start in range(0, len(x), size):
+            rows = slice(start, start + size)
+            yield is_even({"x": x[rows], "y": y[rows]}).sum()
+
+    chains = {
+        "count": (
+            Dataset.from_source(records).filter(is_long).batch(64, pad_to={"tokens": ROW}),
+            call_each,
+        ),
+        "count_mask": (
+            Dataset.from_arrays(x=x, y=y).filter(is_even, batched=True).batch(64),
+            call_all,
+        ),
+    }
+    return [
+        *[count_row(name, *chain, quick=quick) for name, chain in chains.items()],
+        count_cached(quick),
+    ]
+
+
+def count_row(
+    name: str, dataset: Dataset[Any], loop: Callable[[], Iterator[Any]], *, quick: bool
+) -> Row:
+    ratios, ours_s, loops = [], [], []
+    read = Ours(dataset, engine="inline")
+    for _ in range(2 if quick else 15):
+        with tempfile.TemporaryDirectory() as folder, environment("LOADERX_CACHE", folder):
+            begun = perf_counter()
+            found = DataLoader(dataset, engine="inline").counts()
+            ours_s.append(perf_counter() - begun)
+        ratios.append(seconds_of(read) / ours_s[-1])
+        loops.append(seconds_of(loop) / ours_s[-1])
+    took = f"{found.rows:,} rows in {median(ours_s) * 1e3:,.1f} ms"
+    note = f"{took}; {median(loops):.2f} of a loop that calls the function"
+    return row(name, Bar(">=", 0.9), median(ratios), ratios, note)
+
+
+def count_cached(quick: bool) -> Row:
+    times = []
+    with tempfile.TemporaryDirectory() as folder, environment("LOADERX_CACHE", folder):
+        np.save(Path(folder) / "x.npy", np.arange(100_000))
+        for _ in range(3 if quick else 16):
+            dataset = Dataset.open(Path(folder) / "x.npy").filter(lambda r: r["x"] % 3 > 0)
+            loader = DataLoader(dataset.batch(64, lanes=8), engine="inline")
+            begun = perf_counter()
+            loader.counts()
+            times.append((perf_counter() - begun) * 1e3)
+    note = f"the first, which reads 100,000 records, took {times[0]:,.0f} ms"
+    return row("count_cached", Bar("<=", 5, "ms"), median(times[1:]), times[1:], note)
+
+
+@contextlib.contextmanager
+def environment(name: str, value: str) -> Iterator[None]:
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        os.environ.pop(name) if before is None else os.environ.update({name: before})
+
+
 # The script ---------------------------------------------------------------------------------------
 
 FIGURES: Figures = {
@@ -238,6 +323,7 @@ FIGURES: Figures = {
     "saved": saved,
     "tokens": tokens,
     "filter": filtered,
+    "counts": counts,
 }
 
 

@@ -28,6 +28,7 @@ from loaderx.reading.readers import Reader
 from loaderx.reading.saved_position import LanePosition
 from loaderx.sources.cache.folder import cache_folder, key_of
 from loaderx.sources.progress import Progress, progress
+from loaderx.stages.inputs import FromSource
 
 VERSION = 1  # of entries in the cache folder
 MOST_MARKS = 4096  # of all lanes
@@ -177,7 +178,7 @@ class StreamCounts:
         """The counts of all lanes, or of this host's own."""
         plan = StreamPlan(self._base, shard=self._shard, only_counts=True)
         work = UnitWork(self._base, plan, self._shard)
-        digest, folder = _digest_of(work), cache_folder(None)
+        digest, folder = _digest_of(self._base, work), cache_folder(None)
         wanted = [range(plan.lanes), *([plan.own] if self._exchanges else [])]
         keys = [key_of("counts", VERSION, (), (), [digest, epoch, *one]) for one in wanted]
         for key in keys if digest else ():
@@ -265,8 +266,13 @@ def _count_lane(reader: Reader, most: int, shown: Progress) -> LaneCount:
     return rows, marks
 
 
-def _digest_of(work: UnitWork) -> str | None:
-    """Identifies what the counts depend on; None if that is too large, or cannot be pickled."""
+def _digest_of(base: Node, work: UnitWork) -> str | None:
+    """Identifies what the counts depend on; None if data in memory, or unknown data, do."""
+    for stage in base.below():
+        if not stage.inputs and not (
+            isinstance(stage, FromSource) and getattr(stage.source, "identifies_data", False)
+        ):
+            return None
     from loaderx.engines.processes.pickling import digest_of  # late: brings cloudpickle
 
     return digest_of(work)

@@ -171,6 +171,9 @@ class OwnSource(Source):
     only_gathers = False
     """True if reading runs only NumPy."""
 
+    identifies_data = False
+    """True if what is sent to workers identifies its records: files, rather than their contents."""
+
     def gatherer(self, rows: int) -> Gather:
         """A `gather` for batches of one size, with lookups done beforehand where possible."""
         return self.gather
@@ -267,6 +270,8 @@ class NumbersRecords(Protocol):
 
 class FileSource(OwnSource):
     """Records of files: what `Dataset.open` and the command line need beyond `Source`."""
+
+    identifies_data = True
 
     _reader: NumbersRecords | None = None
     """Numbers, shards and places of records come from here, unless a subclass overrides them."""

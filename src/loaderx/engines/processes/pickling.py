@@ -49,7 +49,7 @@ from loaderx.sources.mapping import mapped_base
 from loaderx.tree import Array
 
 SHARED_BYTES = 1 << 14  # bytes from which an array is shared
-DIGEST_BYTES = 1 << 26  # the most data in memory for a digest
+DIGEST_BYTES = 1 << 20  # the most data in memory for a digest
 # Lengths of the boot record, the pickled `init`, the pickled work and the table of buffers.
 _HEAD = struct.Struct("<QQQQ")
 _BUFFER = struct.Struct("<QQQ")  # start, length, whether it is writable

@@ -49,6 +49,7 @@ class ArraySource(OwnSource):
     """A tree of arrays with one leading length: record i is row i of every leaf."""
 
     only_gathers = True
+    identifies_data = True  # of mapped files; arrays in memory are sent as they are
 
     def __init__(self, tree: Tree, made_by: str = "from_arrays") -> None:
         self._made_by = made_by

@@ -16,6 +16,7 @@ class RangeSource(OwnSource):
     spec = ArraySpec((), np.dtype(np.int64))
     thread_safe = True
     only_gathers = True
+    identifies_data = True
 
     def __init__(self, start: int, stop: int | None = None, step: int = 1) -> None:
         start = check_int("start", start)

@@ -69,6 +69,7 @@ class Tokens(OwnSource, ForWorkers):
 
     thread_safe = True
     only_gathers = True
+    identifies_data = True
 
     def __init__(
         self,
