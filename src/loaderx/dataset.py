@@ -1068,7 +1068,7 @@ def _joined(join: Joined) -> Dataset[Tree]:
 def _mean_lengths(nodes: Sequence[Node], names: Sequence[str], leaf: str) -> tuple[float, ...]:
     from loaderx.stages.mix_plan import mean_length
 
-    named = names or [f"dataset {number}" for number in range(len(nodes))]
+    named = names or [str(number) for number in range(len(nodes))]
     return tuple(mean_length(node, leaf, name) for node, name in zip(nodes, named, strict=True))
 
 

@@ -214,9 +214,7 @@ def test_a_cap_that_would_be_passed():
         ChainError, match="a stream, whose epochs have an unknown number of rows. Put"
     ):
         Dataset.mix([WEB, MATH.filter(everything)], epochs={1: 3})
-    with pytest.raises(
-        ChainError, match="`epochs` for dataset 1, which is endless. Leave its .repe"
-    ):
+    with pytest.raises(ChainError, match="`epochs` for '1', which is endless. Leave its .repeat"):
         Dataset.mix([WEB, MATH.repeat()], epochs={1: 3})
     with pytest.raises(
         ArgumentError, match="`epochs` has 'mat', which is none of the datasets: web"
@@ -254,17 +252,13 @@ def test_weights_that_count_tokens(tmp_path):
 
 def test_lengths_that_are_not_known(tmp_path):
     ragged = Dataset.from_source([{"t": [1] * n} for n in range(1, 9)])
-    with pytest.raises(
-        ChainError, match="`count='t'` for dataset 0: the lengths of this leaf are not"
-    ):
+    with pytest.raises(ChainError, match="`count='t'` for '0': the lengths of this leaf are not"):
         Dataset.mix([ragged, ragged], count="t")
-    with pytest.raises(
-        ChainError, match="`count` for dataset 1, a stream, .* Pack each dataset first"
-    ):
+    with pytest.raises(ChainError, match="`count` for '1', a stream, .* Pack each dataset first"):
         stored, _ = lists(9, 5, tmp_path / "a")
         Dataset.mix([stored, ragged.filter(everything)], count="t")
     fixed = Dataset.from_arrays(t=np.zeros((30, 7)))
-    with pytest.raises(ChainError, match="`count='u'` for dataset 0"):
+    with pytest.raises(ChainError, match="`count='u'` for '0'"):
         Dataset.mix([fixed, fixed], count="u")
 
 
@@ -408,3 +402,36 @@ def test_states_of_several_hosts_are_merged():
     one = iter(DataLoader(batched))
     one.set_state(merge_states([host.get_state() for host in hosts]))
     assert_same(head(one, 9), list(itertools.islice(DataLoader(batched), 5, 14)))
+
+
+# What came true ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [endless, streamed])
+def test_what_came_of_a_mix_is_counted(make):
+    loader = DataLoader(make().map(abs).batch(8))
+    iterator = iter(loader)
+    seen = np.concatenate(head(iterator, 20)) // 1000
+    expected = {name: int((seen == c).sum()) for c, name in enumerate(PARTS)}
+    stats = loader.stats(reset=True)
+    assert stats.parts == stats.as_dict()["parts"] == expected
+    assert f"rows of the mix: web {expected['web']} (" in str(stats)
+    seen = np.concatenate(head(iterator, 5)) // 1000
+    assert loader.stats().parts == {name: int((seen == c).sum()) for c, name in enumerate(PARTS)}
+    assert loader.stats().parts["web"] == make().plan(200)["web"].rows - expected["web"]
+
+
+def test_rows_are_counted_over_epochs_and_only_where_they_are_known():
+    finite = Dataset.mix([CODE, MATH], [9, 1]).batch(4).repeat()
+    loader = DataLoader(finite)
+    seen = np.concatenate(head(loader, 60)) // 1000
+    assert loader.stats().parts == {"0": int((seen == 1).sum()), "1": int((seen == 2).sum())}
+    below = Dataset.mix([CODE, MATH]).repeat()
+    for unknown in (endless().filter(everything), endless().shuffle(window=8), below, WEB):
+        loader = DataLoader(unknown.batch(4))
+        head(loader, 9)
+        assert loader.stats().parts == {}
+    many = Dataset.mix([Dataset.range(9)] * 20).batch(4)
+    loader = DataLoader(many)
+    list(loader)
+    assert ", 11 9 (5.00%), 8 more" in str(loader.stats())

@@ -72,7 +72,7 @@ class Mixed(Merged):
                     )
         for number in self.capped:
             if self.components[number].length is None:
-                raise ChainError(_no_epochs(self.part_name(number), self.components[number]))
+                raise ChainError(_no_epochs(self.part_names[number], self.components[number]))
         if self.capped and self.at_cap == "error":
             self._check_caps()
 
@@ -80,14 +80,15 @@ class Mixed(Merged):
         for number, position in self.timetable.used_up.items():
             if number in self.capped and (self.length is None or position <= self.length):
                 raise ChainError(
-                    f"mix: {self.part_name(number)} has given its {self.epochs[number]} epochs "
+                    f"mix: {self.part_names[number]!r} has given its {self.epochs[number]} epochs "
                     f"before position {position} of the mix, where its next element is due. Give "
                     "it less weight, or 0 from there on, or choose what happens then: "
                     "at_cap='redistribute' goes on with the others, at_cap='stop' ends the mix."
                 )
 
-    def part_name(self, number: int) -> str:
-        return repr(self.names[number]) if self.names else f"dataset {number}"
+    @property
+    def part_names(self) -> Sequence[str]:
+        return self.names or [str(number) for number in range(len(self.components))]
 
     # What is planned --------------------------------------------------------------------------
 
@@ -404,7 +405,7 @@ def _ready_here(part: Reader, n: int) -> int:
 def _no_epochs(name: str, node: Node) -> str:
     if node.is_stream:
         return (
-            f"mix: `epochs` for {name}, a stream, whose epochs have an unknown number of rows. Put "
-            ".repeat(n) on it instead."
+            f"mix: `epochs` for {name!r}, a stream, whose epochs have an unknown number of rows. "
+            "Put .repeat(n) on it instead."
         )
-    return f"mix: `epochs` for {name}, which is endless. Leave its .repeat() out."
+    return f"mix: `epochs` for {name!r}, which is endless. Leave its .repeat() out."

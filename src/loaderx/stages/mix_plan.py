@@ -6,6 +6,7 @@ import numpy as np
 
 from loaderx.chain.node import Node
 from loaderx.errors import ArgumentError, ChainError
+from loaderx.order.epochs import LIMIT
 from loaderx.sources.columns.run_columns import ListColumn
 from loaderx.sources.columns.table import TableSource
 from loaderx.stages.inputs import FromSource
@@ -24,17 +25,13 @@ def mix_plan(node: Node, n: int) -> MixPlan:
             "every element in its place (map and the like) and one batch."
         )
     mix, position = found
-    if mix.length is not None:
-        position = min(position, mix.length)
-    if mix.timetable.end is not None:
-        position = min(position, mix.timetable.end)
     rows = mix.timetable.counts(position).tolist()
     sizes = mix.sizes or (1,) * len(rows)
     weighed = [count * size for count, size in zip(rows, sizes, strict=True)]
     whole = sum(weighed) or 1
     parts = [
         PartPlan(
-            name=mix.names[c] if mix.names else str(c),
+            name=mix.part_names[c],
             rows=rows[c],
             share=weighed[c] / whole,
             epochs=rows[c] / part.length if part.length else None,
@@ -44,6 +41,20 @@ def mix_plan(node: Node, n: int) -> MixPlan:
         for c, part in enumerate(mix.components)
     ]
     return MixPlan(position, tuple(parts))
+
+
+def rows_by_part(base: Node, step: int) -> dict[str, int]:
+    """The rows of each part before a step, over all epochs of ``base``; empty if not known."""
+    length = base.length
+    epochs, inside = divmod(step, length) if length else (0, step)
+    found, whole = found_mix(base, inside), found_mix(base, length or LIMIT)
+    if found is None or whole is None or (base.is_stream and base.ends):
+        return {}
+    mix = found[0]
+    rows = mix.timetable.counts(found[1])
+    if epochs:
+        rows = rows + epochs * mix.timetable.counts(whole[1])
+    return dict(zip(mix.part_names, rows.tolist(), strict=True))
 
 
 def found_mix(node: Node, n: int, *, at_most: bool = False) -> tuple[Mixed, int] | None:
@@ -68,7 +79,8 @@ def found_mix(node: Node, n: int, *, at_most: bool = False) -> tuple[Mixed, int]
         elif not (node.keeps_places or node.is_take):
             return None
         node = below
-    return node, n
+    ends = [end for end in (node.length, node.timetable.end) if end is not None]
+    return node, min([n, *ends])
 
 
 # Lengths ----------------------------------------------------------------------------------------
@@ -80,13 +92,13 @@ def mean_length(node: Node, leaf: str, name: str) -> float:
     """The mean number of elements in a leaf of the records, from what their source knows."""
     if node.is_stream:
         raise ChainError(
-            f"mix: `count` for {name}, a stream, whose lengths are not known ahead. Pack each "
+            f"mix: `count` for {name!r}, a stream, whose lengths are not known ahead. Pack each "
             "dataset first, and mix the rows by their number."
         )
     mean = _known_length(node, leaf)
     if not mean:
         raise ChainError(
-            f"mix: `count={leaf!r}` for {name}: the lengths of this leaf are not known without "
+            f"mix: `count={leaf!r}` for {name!r}: the lengths of this leaf are not known without "
             "reading its records. They are for files with offsets (Dataset.save, Arrow, Megatron) "
             "and for arrays of one length, where no map stands between them and the mix."
         )
