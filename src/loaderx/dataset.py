@@ -330,8 +330,8 @@ class Dataset(Generic[T], metaclass=DatasetType):
         sizes = () if count is None else _mean_lengths(nodes, names, check_name("count", count))
         plan = mix_weights.read_weights(weights, names or None, len(nodes), sizes or None)
         most = mix_weights.read_epochs(epochs, names or None, len(nodes))
-        if stop == "repeat":
-            for node in nodes:
+        for number, node in enumerate(nodes):
+            if stop == "repeat" or (most and most[number] is not None):
                 warn_of_changing_parts(node)
         if part is not None:
             nodes = _with_parts(nodes, check_name("part", part))

@@ -102,6 +102,13 @@ def test_parts_that_end(weights, data):
         assert plan.counts(position)[c] == most[c]
 
 
+def test_a_mix_of_nothing():
+    plan = planned([(0, (1, 0, 2)), (5, (1, 1, 1))], (0, 9, 0))
+    assert plan.end == 0
+    assert located(plan, 0) == []
+    assert plan.counts(0).tolist() == [0, 0, 0]
+
+
 def test_a_thousand_phases_over_a_million_positions():
     rng = random.Random(0)
     starts = sorted({0, *rng.sample(range(1_000_000), 999)})

@@ -17,6 +17,7 @@ from loaderx import (
     ChainError,
     DataLoader,
     Dataset,
+    LoaderxError,
     LoaderxWarning,
     StateError,
     merge_states,
@@ -55,6 +56,12 @@ def test_names_are_another_way_to_write_a_list():
     assert numbers(Dataset.mix(PARTS)) == numbers(Dataset.mix([WEB, CODE, MATH]))
     one_phase = Dataset.mix(PARTS, [(0, [7, 2, 1])])
     assert numbers(one_phase) == numbers(listed)
+
+
+def test_names_are_shown():
+    assert repr(endless()).startswith("Dataset.mix(web, code, math, 7:3:0, 2 changes)\n  0: ")
+    many = Dataset.mix({str(n): WEB for n in range(9)})
+    assert repr(many).startswith("Dataset.mix(9 datasets, 1:1:1:1:1:1:1:1:1)\n")
 
 
 def test_a_part_of_weight_0_does_not_come():
@@ -110,6 +117,21 @@ def test_planned_streams_against_an_oracle(stop, epochs, at_cap, lanes):
     mixed = Dataset.mix(parts, WEIGHTS, stop=stop, epochs=epochs, at_cap=at_cap)
     batched = mixed.batch(4, lanes=lanes)
     assert_same(list(batched), list(stream_oracle.elements(batched)))
+
+
+@pytest.mark.parametrize("engine", ["threads", "processes"])
+@pytest.mark.parametrize("make", [endless, streamed])
+def test_planned_mixes_with_workers(make, engine):
+    batched = make(epochs=None, stop="repeat").batch(8).take(40)
+    expected = list(batched)
+    with DataLoader(batched, engine=engine, num_workers=2) as loader:
+        assert_same(list(loader), expected)
+
+
+def test_parts_that_are_not_read_for_a_while_do_not_hide_an_empty_stream():
+    mixed = streamed([(0, [1, 1, 0]), (10**6, [1, 1, 1])]).filter(lambda x: False)
+    with pytest.raises(LoaderxError, match="not one record came through in 4 whole epochs"):
+        list(mixed.batch(4))
 
 
 def test_nested_mixes_count_their_own_elements():

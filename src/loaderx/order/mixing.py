@@ -41,6 +41,7 @@ from loaderx.frozen import Frozen
 
 MAX_TICKETS = 65_536
 RAMP_STEPS = 256
+_RAMP_SLOTS = 1 << 19  # of the tables of a ramp, about: a second's work
 _NEVER = 1 << 200  # a deadline that does not come
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2**64 divided by the golden ratio
 
@@ -79,9 +80,13 @@ class Schedule(Frozen):
     """A stretch of a mix: the component of each slot.  From slot ``head`` on it repeats."""
 
     tickets: tuple[int, ...]  # of a period
-    component: npt.NDArray[np.intp]
+    component: npt.NDArray[np.int32]
     head: int = 0  # all slots, if it ends with them
     due: int = -1  # the component that would be due there, if it is one that is spent
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Without what is computed from the fields: workers get many of them."""
+        return Schedule, (self.tickets, self.component, self.head, self.due)
 
     @cached_property
     def slots(self) -> tuple[Positions, ...]:
@@ -113,7 +118,7 @@ class Schedule(Frozen):
             slot = positions - periods * self.period
         else:
             periods, slot = np.divmod(positions, self.period)
-        which = self.component[slot]
+        which = self.component[slot].astype(np.intp)
         return which, periods * self._tickets[which] + self.rank[slot]
 
     def counts(self, positions: int) -> Positions:
@@ -156,6 +161,12 @@ class Timetable(Frozen):
     @cached_property
     def starts(self) -> Positions:
         return np.array([phase.start for phase in self.phases], np.int64)
+
+    @cached_property
+    def steady(self) -> list[int]:
+        """The components that come in every phase."""
+        weights = zip(*(phase.schedule.tickets for phase in self.phases), strict=True)
+        return [c for c, counts in enumerate(weights) if all(counts)]
 
     def locate(self, positions: Positions) -> tuple[npt.NDArray[np.intp], Positions]:
         """The component at each position, and the record's place in that component's stream."""
@@ -213,8 +224,8 @@ def ramp_phases(
     Each has the share at its middle, rounded to tickets; what is rounded off goes into the next
     one, so that all of them together follow the ramp.
     """
-    steps = min(RAMP_STEPS, stop - start)
     total = max(1024, 1 << (16 * len(before)).bit_length())
+    steps = max(1, min(RAMP_STEPS, stop - start, _RAMP_SLOTS // total))
     shares = [(b / sum(before), a / sum(after)) for b, a in zip(before, after, strict=True)]
     rest, found = [0.0] * len(before), []
     for step in range(steps):
@@ -281,6 +292,8 @@ class _Planner:
         while stop is None or self.start < stop:
             chances = [0 if c in self.gone else count for c, count in enumerate(tickets)]
             if not any(chances):
+                if not self.phases:  # a mix of nothing
+                    self.phases.append(Phase(0, self.given, schedule(tuple(tickets))))
                 self.end = self.start
                 return False
             divisor = math.gcd(*chances)
@@ -359,15 +372,15 @@ def _stretch(
         slot = len(component)
         if slot and slot % period == 0:
             if all(map(operator.eq, map(operator.sub, given, before), counts)):
-                return Schedule(counts, np.array(component, np.intp), slot - period)
+                return Schedule(counts, np.array(component, np.int32), slot - period)
             before = given.copy()
         while waiting and waiting[0][0] <= slot:
             _, c, job = heapq.heappop(waiting)
             heapq.heappush(ready, (-(-((job + 1) * period - low[c]) // counts[c]), c, job))
         _, c, job = heapq.heappop(ready)
         if job == left[c]:
-            return Schedule(counts, np.array(component, np.intp), slot, c)
+            return Schedule(counts, np.array(component, np.int32), slot, c)
         component.append(c)
         given[c] += 1
         wait(c, job + 1)
-    return Schedule(counts, np.array(component, np.intp), len(component))
+    return Schedule(counts, np.array(component, np.int32), len(component))

@@ -39,6 +39,8 @@ from loaderx.stages.repeat import RepeatReader
 if TYPE_CHECKING:
     from loaderx.chain.stream_build import Above, MakeReader, Reading, StreamBuild
 
+_SHOWN_NAMES = 8
+
 
 class Mixed(Merged):
     """Elements of the components by tickets, as many as each has in a period."""
@@ -197,7 +199,9 @@ class Mixed(Merged):
         tickets = ":".join(map(str, self.tickets))
         later = f", {len(self.changes)} changes" if self.changes else ""
         stop = "" if self.stop == "first_exhausted" else f", stop={self.stop!r}"
-        return f"Dataset.mix({len(self.components)} datasets, {tickets}{later}{stop})"
+        named = 0 < len(self.names) <= _SHOWN_NAMES
+        datasets = ", ".join(self.names) if named else f"{len(self.components)} datasets"
+        return f"Dataset.mix({datasets}, {tickets}{later}{stop})"
 
     def fingerprint(self, seed: int) -> str:
         text = stage_text("mix", self.parts(seed), self, without=("names", "sizes", "changes"))
@@ -395,7 +399,7 @@ class MixReader(Reader):
             )
 
     def epochs_read(self) -> int:
-        return min(part.epochs_read() for part in self.parts)
+        return min((self.parts[c].epochs_read() for c in self.plan.steady), default=0)
 
 
 def _ready_here(part: Reader, n: int) -> int:
