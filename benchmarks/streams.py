@@ -12,6 +12,8 @@ pack_saved      the bytes of saved packed rows over those of their tokens (uint1
 pack_read       reading them, shuffled, against plain columns of the same rows
 tokens          rows of a 2 GB file of uint16, shuffled, against a NumPy loop that gathers the same
 tokens_open     opening that file
+mix_plan        `plan` at random steps of a mix of 1,000 phases of three parts, the slowest of 100
+mix_phases      batches of such a mix, read by index, against those of a mix with flat weights
 filter          a vectorised mask over arrays, against boolean indexing of the same arrays
 count           counting the rows of a filter of records, against reading them once; the note has
                 a loop that only calls its function
@@ -315,6 +317,30 @@ def environment(name: str, value: str) -> Iterator[None]:
         os.environ.pop(name) if before is None else os.environ.update({name: before})
 
 
+# Mixes with a plan --------------------------------------------------------------------------------
+
+
+def mixes(quick: bool) -> list[Row]:
+    rng = np.random.default_rng(0)
+    parts = {name: Dataset.range(10**9).repeat() for name in "abc"}
+    weights = [(10_000 * n, rng.integers(1, 99, 3).tolist()) for n in range(20 if quick else 1_000)]
+    planned, flat = (Dataset.mix(parts, w).batch(256) for w in (weights, weights[0][1]))
+    begun = perf_counter()
+    planned.plan(0)
+    built = perf_counter() - begun
+    times = []
+    for step in rng.integers(0, 40_000, 100).tolist():
+        begun = perf_counter()
+        planned.plan(step)
+        times.append((perf_counter() - begun) * 1e3)
+    note = f"built in {built:.2f} s; median {median(times):.3g} ms"
+    plan = row("mix_plan", Bar("<=", 1, "ms"), max(times), times, note)
+    steps = 50 if quick else 20_000
+    ours, theirs = (Ours(each.take(steps), engine="inline") for each in (planned, flat))
+    result = compare(ours, theirs, rounds=2 if quick else 9)
+    return [plan, result.row("mix_phases", Bar(">=", 0.8), steps * 256, ours.engines())]
+
+
 # The script ---------------------------------------------------------------------------------------
 
 FIGURES: Figures = {
@@ -322,6 +348,7 @@ FIGURES: Figures = {
     "balance": balance,
     "saved": saved,
     "tokens": tokens,
+    "mix": mixes,
     "filter": filtered,
     "counts": counts,
 }

@@ -36,6 +36,7 @@ if _TYPE_CHECKING:
     from loaderx import extend as extend
     from loaderx import image as image
     from loaderx.show_batch import show
+    from loaderx.stages.mixture import ramp
 
 __version__ = "0.1.0"
 
@@ -62,6 +63,7 @@ __all__ = [
     "empty",
     "engines",
     "merge_states",
+    "ramp",
     "show",
     "sources",
     "stages",
@@ -81,6 +83,10 @@ def __getattr__(name: str) -> object:
         from loaderx.show_batch import show
 
         return show
+    if name == "ramp":  # late: few chains have a mix
+        from loaderx.stages.mixture import ramp
+
+        return ramp
     if name in _LATE:
         import importlib
 

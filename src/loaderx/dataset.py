@@ -58,6 +58,7 @@ from loaderx.tree import Array, ArraySpec, Leaf, Tree, flatten, map_leaves, spec
 if TYPE_CHECKING:
     from loaderx.stages.cache import Kept
     from loaderx.stages.join import Joined
+    from loaderx.stages.mixture import MixPlan, Ramp, Weights
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -265,15 +266,20 @@ class Dataset(Generic[T], metaclass=DatasetType):
     @joins
     @advised
     def mix(
-        datasets: Iterable[Dataset[T]],
-        weights: Sequence[float] | None = None,
+        datasets: Iterable[Dataset[T]] | Mapping[str, Dataset[T]],
+        weights: Weights | Sequence[tuple[int, Weights] | Ramp] | None = None,
         *,
         stop: Literal["first_exhausted", "repeat", "all_exhausted"] = "first_exhausted",
+        epochs: int | Mapping[str, int] | None = None,
+        at_cap: Literal["error", "redistribute", "stop"] = "error",
+        count: str | None = None,
+        part: str | None = None,
     ) -> Dataset[T]:
-        """Datasets interleaved in fixed proportions, exact to less than one record in every prefix.
+        """Datasets interleaved in given proportions, exact to less than one record in every prefix.
 
         Weights count elements: records, or batches of batched datasets.  Documents of unequal
-        length are mixed by tokens where each is packed first, and the rows are mixed.
+        length are mixed by tokens where each is packed first, and the rows are mixed; or by
+        ``count``.
 
         The mix ends when the first dataset does.  With ``stop="repeat"`` the shorter ones start
         again (as new epochs) until the longest, by its weight, has ended.  With
@@ -285,16 +291,69 @@ class Dataset(Generic[T], metaclass=DatasetType):
         [0, 1, 2, 1000, 3, 4, 5, 1001]
         >>> len(Dataset.mix([a, b], [3, 1])), len(Dataset.mix([a, b], [3, 1], stop="all_exhausted"))
         (11, 102)
-        """
-        from loaderx.stages.mix import mix_tickets  # late: most chains have no mix
 
-        nodes = _nodes("mix", datasets)
-        tickets = mix_tickets(weights, len(nodes))
+        Datasets may have names.  Weights can change at given positions of the mix, at once or by a
+        `ramp`; a name that is left out has weight 0.  `plan` says what comes of it.  A state that
+        was saved before a change is good for any other change from there on.
+
+        >>> mix = Dataset.mix({"web": a, "math": b}, [
+        ...     (0, {"web": 1}),
+        ...     (4, {"web": 1, "math": 1}),
+        ... ], epochs={"math": 2}, at_cap="redistribute")
+        >>> [int(x) for x in mix.take(14)]
+        [0, 1, 2, 3, 4, 1000, 5, 1001, 6, 1000, 7, 1001, 8, 9]
+        >>> mix.plan(14)
+        the first 14 elements of the mix
+        name  rows   share  epochs  cap_at
+        web     10  71.43%   0.100
+        math     4  28.57%   2.000      13
+
+        Args:
+            datasets: several, in a list or by name.
+            weights: a number for each; or entries ``(position, weights)`` and ``ramp(...)``, of
+                which the first is for position 0. Equal ones by default.
+            stop: what ends the mix.
+            epochs: at most so many epochs of a dataset, which starts again until then; one number
+                for all, or by name.
+            at_cap: what happens where such a dataset would be due again: an error now, or the
+                others go on in their proportions, or the mix ends.
+            count: the name of a leaf whose elements the weights count. The mean length of each
+                dataset must be known from its files.
+            part: the name of a leaf to add to every element, with the number of its dataset.
+        """
+        from loaderx.stages import mix_weights  # late: most chains have no mix
+
+        names = tuple(datasets) if isinstance(datasets, Mapping) else ()
+        nodes = _nodes("mix", datasets.values() if isinstance(datasets, Mapping) else datasets)
         check_choice("stop", stop, ("first_exhausted", "repeat", "all_exhausted"))
-        if stop == "repeat":
-            for node in nodes:
+        check_choice("at_cap", at_cap, ("error", "redistribute", "stop"))
+        sizes = () if count is None else _mean_lengths(nodes, names, check_name("count", count))
+        plan = mix_weights.read_weights(weights, names or None, len(nodes), sizes or None)
+        most = mix_weights.read_epochs(epochs, names or None, len(nodes))
+        for number, node in enumerate(nodes):
+            if stop == "repeat" or (most and most[number] is not None):
                 warn_of_changing_parts(node)
-        return _joined(stages.Mixed(nodes, tickets, stop))
+        if part is not None:
+            nodes = _with_parts(nodes, check_name("part", part))
+        mixed = stages.Mixed(
+            nodes, plan.first, stop, plan.changes, most, at_cap if most else "error", names, sizes
+        )
+        return _joined(mixed)
+
+    def plan(self, n: int) -> MixPlan:
+        """What the parts of a mix have given after ``n`` elements, and when their epochs are used.
+
+        It is computed, not counted.  After `batch` it counts steps: ``plan(n)`` is for ``n``
+        batches.  Between the mix and here there may be one `batch` and stages that keep every
+        element in its place, such as `map`.
+
+        >>> mix = Dataset.mix({"a": Dataset.range(100), "b": Dataset.range(50)}, [3, 1])
+        >>> mix.batch(8).plan(5)["b"].rows
+        10
+        """
+        from loaderx.stages.mix_plan import mix_plan  # late: most chains have no mix
+
+        return mix_plan(self._node, check_int("n", n, least=0))
 
     # Stages on elements -----------------------------------------------------------------------
 
@@ -1018,6 +1077,24 @@ def _several(datasets: object, more: tuple[object, ...]) -> object:
 def _joined(join: Joined) -> Dataset[Tree]:
     join.warn_of_two_orders()
     return Dataset._of(join)
+
+
+def _mean_lengths(nodes: Sequence[Node], names: Sequence[str], leaf: str) -> tuple[float, ...]:
+    from loaderx.stages.mix_plan import mean_length
+
+    named = names or [str(number) for number in range(len(nodes))]
+    return tuple(mean_length(node, leaf, name) for node, name in zip(nodes, named, strict=True))
+
+
+def _with_parts(nodes: Sequence[Node], leaf: str) -> tuple[Node, ...]:
+    from loaderx.stages.mix_plan import NamePart
+
+    found = []
+    for number, node in enumerate(nodes):
+        stacked = node.batched or node.spec is not None
+        name = NamePart(leaf, number, stacked=stacked)
+        found.append(Dataset._of(node).map(name, batched=stacked and not node.batched)._node)
+    return tuple(found)
 
 
 def _nodes(kind: str, datasets: object) -> tuple[Node, ...]:

@@ -23,7 +23,7 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
         ),
         pytest.param(
             "streams",
-            {"pack", "pack_density", "tokens", "tokens_open", "filter"},
+            {"pack", "pack_density", "tokens", "tokens_open", "mix_plan", "mix_phases", "filter"},
             marks=pytest.mark.benchmarks,
         ),
         pytest.param(

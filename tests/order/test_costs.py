@@ -10,7 +10,7 @@ import pytest
 from inside import node_of
 from loaderx import Dataset
 from loaderx.order.alias import alias_table
-from loaderx.order.mixing import phases, schedule, schedule_begun, tickets
+from loaderx.order.mixing import schedule, tickets, timetable
 from loaderx.stages import select
 from loaderx.testing.costing import cost_of
 from loaderx.tree import flatten
@@ -28,21 +28,24 @@ def test_the_phases_of_a_mix_are_worked_out_as_far_as_they_go():
     assert sum(counts) > 60_000  # of which a phase needs a few hundred
 
     def anew():
-        schedule.cache_clear()
-        phases(counts, lengths)
+        timetable.cache_clear()
+        timetable(((0, counts),), tuple(lengths), (True,) * len(counts))
 
     assert cost_of(anew).calls < 20 * sum(lengths) + 60 * 1_000
 
 
 def test_the_beginning_of_a_period_is_that_of_the_whole():
     counts, most = (5, 3, 8), (2, 3, 8)
-    whole, begun = schedule(counts), schedule_begun(counts, most)
+    planned = timetable(((0, counts),), most, (False,) * 3)
+    whole, begun = schedule(counts), planned.phases[0].schedule
     end = len(begun.component)
+    assert planned.end == end
+    assert planned.used_up == {0: end}
     assert 0 < end < len(whole.component)
     np.testing.assert_array_equal(begun.component, whole.component[:end])
     np.testing.assert_array_equal(begun.rank, whole.rank[:end])
     assert whole.component[end] == 0  # it would be the third record of the first
-    assert [len(slots) for slots in begun.slots] == [whole.count(c, end) for c in range(3)]
+    assert [len(slots) for slots in begun.slots] == whole.counts(end).tolist()
 
 
 def seen_by_hand(table):

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from loaderx import Dataset
+from loaderx import Dataset, ramp
 from loaderx.sources import Tokens
 from tests.pinned.inputs import (
     Batching,
@@ -728,6 +728,43 @@ def mix_all_exhausted():
 
 
 @chain
+def mix_planned():
+    parts = {
+        "a": arrays(16).shuffle(1).repeat(),
+        "b": arrays(40, 100).repeat(),
+        "c": arrays(7, 200),
+    }
+    weights = [
+        (0, {"a": 2, "b": 1}),
+        ramp(7, 30, to={"a": 1, "b": 3}, shape="cosine"),
+        (41, {"b": 1, "c": 1}),
+        ramp(50, 70, to={"a": 1, "b": 1}),
+    ]
+    mixed = Dataset.mix(parts, weights, part="part")
+    return mixed.take(mixed.plan(80).position).random_map(draw).batch(4).repeat()
+
+
+@chain
+def mix_with_caps():
+    parts = {"a": arrays(30).shuffle(1).repeat(), "b": arrays(5, 100).shuffle(2).random_map(draw)}
+    return Dataset.mix(parts, [2, 1], epochs={"b": 3}, at_cap="redistribute").batch(4)
+
+
+@chain
+def mix_up_to_a_cap():
+    parts = [arrays(5).shuffle(1), arrays(6, 100)]
+    capped = Dataset.mix(parts, [1, 1], epochs=4, at_cap="stop")
+    return Dataset.mix([capped, arrays(80, 200)], stop="repeat", at_cap="error").batch(4)
+
+
+@chain
+def mix_by_length(folder):
+    documents(30).save(folder / "by_length", engine="inline", num_workers=1)
+    parts = [Dataset.open(folder / "by_length").shuffle(n) for n in range(2)]
+    return Dataset.mix(parts, [3, 1], count="t", stop="repeat").batch(4, pad_to={"t": 20})
+
+
+@chain
 def mix_endless():
     parts = [arrays(7).shuffle(1).repeat(), arrays(5, 100).random_map(draw).repeat()]
     return Dataset.mix(parts, [5, 3]).batch(8)
@@ -1286,6 +1323,14 @@ def stream_mix_even_records():
 def stream_mix_repeat():
     parts = [stream_parts()[0].take(8), stream_parts()[1].take(20)]
     return Dataset.mix(parts, [1, 2], stop="repeat").batch(4)
+
+
+@chain
+def stream_mix_planned():
+    parts = [*(part.repeat() for part in stream_parts()[:2]), arrays(9, 500)]
+    weights = [(0, [1, 1, 0]), ramp(20, 60, to=[1, 2, 1])]
+    mixed = Dataset.mix(parts, weights, epochs={2: 2}, at_cap="redistribute")
+    return mixed.random_map(draw).batch(8, lanes=4)
 
 
 @chain

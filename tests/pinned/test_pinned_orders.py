@@ -23,7 +23,7 @@ from inside import node_of, session_of
 from loaderx import ChainError, DataLoader, Dataset, merge_states
 from loaderx.chain.node import Node
 from loaderx.engines import Auto, Processes, Shared
-from loaderx.stages import nodes
+from loaderx.stages import mixture, nodes
 from tests.pinned.chains import CHAINS
 from tests.pinned.inputs import write_files
 from tests.pinned.reading import (
@@ -339,7 +339,7 @@ class Calls:
         """Methods, parameters and choices of parameters that no call has used."""
         found = [f"{name}()" for name in self.functions if name not in self.called]
         for name, function in self.functions.items():
-            hints = typing.get_type_hints(function)
+            hints = typing.get_type_hints(function, localns=vars(mixture))  # imported late
             for parameter in inspect.signature(function).parameters.values():
                 values = self.given.get((name, parameter.name), [])
                 empty = {parameter.VAR_POSITIONAL: (), parameter.VAR_KEYWORD: {}}

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+import mix_oracle
 from inside import node_of
 from loaderx.chain.node import Node
 from loaderx.chain.transforms import Map, MapWithIndex, RandomKeys, RandomMap
@@ -31,6 +33,7 @@ from loaderx.rng import (
     record_generators,
 )
 from loaderx.stages import nodes as stages
+from loaderx.stages.mix_weights import flat_phases
 from loaderx.tree import as_array, flatten, map_leaves
 
 Row = tuple[Any, int]  # a record, and its key
@@ -147,6 +150,8 @@ def route(node: Node, epoch: int, p: int) -> tuple[int, int, int]:
             if part.length is None or p < part.length:
                 return number, epoch, p
             p -= part.length
+    if node.changes or node.epochs or 0 in node.tickets:
+        return _route_by_plan(node, epoch, p)
     if node.stop == "all_exhausted":
         return _route_to_the_end(node, epoch, p)
     counts = [0] * len(node.components)
@@ -160,6 +165,31 @@ def route(node: Node, epoch: int, p: int) -> tuple[int, int, int]:
         rounds, inside = divmod(inside, node.components[component].length)
         epoch = child_epoch(epoch, rounds, node.repeats)
     return component, epoch, inside
+
+
+def _route_by_plan(node: stages.Mixed, epoch: int, p: int) -> tuple[int, int, int]:
+    *before, component = itertools.islice(planned_components(node), p + 1)
+    inside, length = before.count(component), node.components[component].length
+    if length is not None and (node.stop == "repeat" or node.epochs):
+        rounds, inside = divmod(inside, length)
+        epoch = child_epoch(epoch, rounds, node.repeats)
+    return component, epoch, inside
+
+
+def planned_components(node: stages.Mixed) -> Iterator[int]:
+    """The component of each position of a mix whose weights change, or whose parts have caps."""
+    most: list[int | None] = []
+    others_go_on = []
+    for number, part in enumerate(node.components):
+        epochs = node.epochs[number] if node.epochs else None
+        if epochs is not None and part.length is not None:
+            most.append(epochs * part.length)
+            others_go_on.append(node.at_cap == "redistribute")
+        else:
+            free = node.stop == "repeat" or node.is_stream
+            most.append(None if free else part.length)
+            others_go_on.append(node.stop == "all_exhausted")
+    return mix_oracle.components(flat_phases(node.tickets, node.changes), most, others_go_on)
 
 
 def _route_to_the_end(node: stages.Mixed, epoch: int, p: int) -> tuple[int, int, int]:

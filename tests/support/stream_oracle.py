@@ -173,22 +173,32 @@ def _mixed(node: Any, epoch: Epoch, lane: int, lanes: int, seed: int) -> Iterato
     def component(number: int, q: int) -> Iterator[Row]:
         part = node.components[number]
         inner = epoch
-        if node.stop == "repeat":
+        if number in again:
             inner = (oracle.child_epoch(epoch[0], q, node.repeats), epoch[1] + q)
         return _lane(part, inner, lane, lanes, oracle.seed_in(node, number, seed))
 
+    several = range(len(node.components))
+    capped = {c for c in several if node.epochs and node.epochs[c] is not None}
+    again = set(several) if node.stop == "repeat" else capped
+    at_last = node.changes[-1][1] if node.changes else node.tickets
     rounds = [0] * len(node.components)
-    ended = [False] * len(node.components)
+    ended = [c in capped or not at_last[c] for c in several]
+    is_flat = not (node.changes or capped or 0 in node.tickets)
+    planned = [] if is_flat else list(itertools.islice(oracle.planned_components(node), 4000))
     readers = [component(number, 0) for number in range(len(rounds))]
-    period = len(node.schedule.component)
     for number in itertools.count():
         turn = (number * 0x9E3779B97F4A7C15 % 2**64 >> 32) * lanes >> 32
         position = number * lanes + (lane + turn) % lanes
-        c = int(node.schedule.component[position % period])
+        if is_flat:
+            c = int(node.schedule.component[position % len(node.schedule.component)])
+        elif position < len(planned):
+            c = planned[position]
+        else:
+            return  # the plan ends, or the test does not look further
         row = next(readers[c], None)
         if row is None:
             ended[c] = True
-            if node.stop == "first_exhausted" or all(ended):
+            if c not in again or (node.stop == "repeat" and all(ended) and c not in capped):
                 return
             rounds[c] += 1
             readers[c] = component(c, rounds[c])

@@ -395,6 +395,16 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
                 records = self._rows_between(start, position)
                 seconds = max(last - since, waited)
                 self._counters.add(self._in_epoch, position - start, records, seconds, waited)
+                if self._chain[0].startswith("mix("):
+                    self._count_parts(start, position)
+
+    def _count_parts(self, start: int, stop: int) -> None:
+        from loaderx.stages.mix_plan import rows_by_part  # late: most chains have no mix
+
+        parts = self._counters.parts
+        before, after = (rows_by_part(self._base, step) for step in (start, stop))
+        for name, rows in after.items():
+            parts[name] = parts.get(name, 0) + rows - before[name]
 
     def __getstate__(self) -> dict[str, object]:
         """Leaves out the run: a function that holds an iterator can be sent to a worker process."""

@@ -8,6 +8,7 @@ state of another chain is refused, and the message names the stage that differs.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -22,7 +23,13 @@ from loaderx.frozen import Frozen
 from loaderx.loader.data_digest import DataDigest
 from loaderx.order.epochs import LIMIT
 from loaderx.order.permutation import VERSION as ORDER_VERSION
-from loaderx.reading.saved_position import UNCHANGED, Changed, LanePosition, shown
+from loaderx.reading.saved_position import (
+    UNCHANGED,
+    Changed,
+    LanePosition,
+    other_weights,
+    shown,
+)
 
 STATE_VERSION = 2
 
@@ -72,8 +79,12 @@ def read_state(
     step, saved = _parse(state)
     if "lanes" in state:
         raise StateError("the state belongs to a stream, and this dataset is not one.")
-    here = [_ORDER, *chain]
-    problem = _difference(saved, here) or _other_epochs(state, base, step)
+    saved, here, since = _apart_from_later_weights(saved, [_ORDER, *chain])
+    problem = (
+        _difference(saved, here)
+        or _other_epochs(state, base, step)
+        or _other_weights(state, base, since)
+    )
     if problem is None:
         _warn_about_names(saved, here)
         _warn_about_data(state, saved, here, data)
@@ -111,6 +122,51 @@ def _other_epochs(state: State, base: Node, step: int) -> str | None:
         f"its step {step} was record {shown(was[1])} of epoch {shown(was[0])}, and is record "
         f"{record} of epoch {epoch} now: an epoch had another number of steps."
     )
+
+
+def _apart_from_later_weights(
+    saved: list[str], here: list[str]
+) -> tuple[list[str], list[str], int | None]:
+    """Two chains without the changes of the weights of a mix, if the mix is the same otherwise.
+
+    Also the first position of the mix where these differ; None if they do not.
+    """
+    old, new = (parse_stage(chain[1]) if len(chain) > 1 else None for chain in (saved, here))
+    if old is None or new is None or not old.kind == new.kind == "mix":
+        return saved, here, None
+    before, now = (_read_changes(stage.values.pop("changes", "[]")) for stage in (old, new))
+    if before == now or identity(old.text()) != identity(new.text()):
+        return saved, here, None
+    equal = sum(itertools.takewhile(bool, map(operator.eq, before, now)))
+    since = min(change[0] for change in (*before[equal:], *now[equal:]))
+    return [saved[0], old.text(), *saved[2:]], [here[0], new.text(), *here[2:]], since
+
+
+def _read_changes(text: str) -> list[list[Any]]:
+    """The changes of the weights of a mix in a state: lists that begin with a position."""
+    import json  # late: most states have no mix
+
+    with contextlib.suppress(ValueError, RecursionError):
+        found = json.loads(text)
+        if isinstance(found, list) and all(
+            isinstance(change, list) and change and type(change[0]) is int for change in found
+        ):
+            return found
+    raise StateError(f"the state has {_cut(text)} for the weights of a mix: it is damaged.")
+
+
+def _other_weights(state: State, base: Node, since: int | None) -> str | None:
+    """A problem text if the weights of a mix differ before the position of a state."""
+    if since is None:
+        return None
+    from loaderx.stages.mix_plan import found_mix  # late: most chains have no mix
+
+    step, epoch = _number(state, "step"), _number(state, "epoch")
+    found = None if epoch else found_mix(base, step, at_most=True)
+    if found is not None and found[1] <= since:
+        return None
+    first = f"step {since // base.batch_size}, " if base.batch_size else ""
+    return other_weights(since, None if found is None else found[1], first)
 
 
 def _parse(state: object) -> tuple[int, list[str]]:
@@ -349,11 +405,15 @@ def read_stream_state(
             "the state has no `lanes`: it belongs to a dataset that is not a stream. "
             f"{_difference(saved, [_ORDER, *chain]) or ''}".rstrip()
         )
-    here = [_ORDER, *chain]
+    saved, here, since = _apart_from_later_weights(saved, [_ORDER, *chain])
     problem = _difference(saved, here)
     changed = UNCHANGED
     if problem is None:
+        # Each lane knows its position in the mix, and refuses it if it is too late.
+        changed = Changed(weights_since=since if strict else None)
         _warn_about_names(saved, here)
+        if since is not None and not strict:
+            warn_user(f"{other_weights(since, None)} Continuing at the same rows of every dataset.")
     else:
         _refuse_other_units(saved, here, problem)
         if strict:

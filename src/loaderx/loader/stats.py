@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ _LEAVES = {np.ndarray, *UNCHANGED}  # types that need no look inside
 
 KEPT_EPOCHS = 16
 SHOWN_EPOCHS = 4
+SHOWN_PARTS = 12
 
 
 class EpochCounters:
@@ -49,6 +50,7 @@ class Counters:
         self.bytes_of = 0  # the number of these batches
         self.order_before = 0.0  # seconds of ordering before the last `clear`
         self.epochs: deque[EpochCounters] = deque(maxlen=KEPT_EPOCHS)
+        self.parts: dict[str, int] = {}  # rows by the part of a mix
         self.engine, self.reason = "none yet", "no batch has been requested"
         self.waiting: Waiting | None = None  # only for `auto`
 
@@ -141,6 +143,8 @@ class Stats(Frozen):
         epochs: the last 16 epochs, each iterator's own.
         engine: the engine that ran last.
         reason: why that engine was chosen.
+        parts: for a mix with nothing above it but a batch and stages that keep every element in its
+            place, the rows of each dataset in these batches, of all hosts; else empty.
     """
 
     batches: int
@@ -155,6 +159,7 @@ class Stats(Frozen):
     epochs: tuple[EpochStats, ...]
     engine: str
     reason: str
+    parts: Mapping[str, int] = {}
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as numbers, strings, lists and dicts: for JSON, or a logger of metrics."""
@@ -202,6 +207,12 @@ class Stats(Frozen):
             ("waited for data", f"{self.waited_s:.3f} s ({share:.1%})"),
             ("engine", f"{self.engine} ({self.reason})"),
         ]
+        if self.parts:
+            rows = sum(self.parts.values()) or 1
+            first = list(self.parts.items())[:SHOWN_PARTS]
+            shares = [f"{name} {count:,} ({count / rows:.2%})" for name, count in first]
+            more = [f"{len(self.parts) - len(first)} more"] if len(self.parts) > len(first) else []
+            lines.append(("rows of the mix", ", ".join([*shares, *more])))
         if self.replaced:
             lines.append(("records replaced or left out after errors", f"{self.replaced:,}"))
             lines.append(("the first of them", f"{self.failures[0]}"))
@@ -280,4 +291,5 @@ def summary(counters: Counters, order_seconds: float) -> Stats:
         ),
         engine=counters.engine,
         reason=counters.reason,
+        parts=dict(counters.parts),
     )

@@ -19,13 +19,35 @@ class Changed(Frozen):
     schedule: bool = False  # a mix has other weights: its schedule starts again
     rows: bool = False  # units give other rows: one that was begun is read again from its start
     datasets: tuple[int, ...] = ()  # those of a mix whose units give other rows
+    weights_since: int | None = None  # a mix has other weights from this position on
+    read_ahead: int = 0  # rows of a mix, after its position, that a window holds already
 
     def of(self, number: int) -> Changed:
         """The changes for one dataset of a mix."""
         return Changed(self.schedule, self.rows or number in self.datasets)
 
+    def check_position(self, path: tuple[int, ...], rows: int, lanes: int) -> None:
+        """Raises if a lane of a mix that has given so many rows is where weights differ."""
+        if self.weights_since is None:
+            return
+        position = None if any(path) else (rows + self.read_ahead) * lanes
+        if position is None or position > self.weights_since:
+            raise StateError(
+                f"the state belongs to another chain: {other_weights(self.weights_since, position)}"
+                " Pass strict=False to continue at the same rows of every dataset anyway."
+            )
+
 
 UNCHANGED = Changed()
+
+
+def other_weights(since: int, position: int | None, step: str = "") -> str:
+    """Says that the weights of a mix have changed in the past."""
+    place = "has passed that" if position is None else f"is at position {position}"
+    return (
+        f"the weights of the mix differ from {step}position {since} of its elements on, "
+        f"and the state {place}. Weights can be changed from a position on that is still to come."
+    )
 
 
 def entries(state: object, names: tuple[str, ...]) -> list[LanePosition]:

@@ -172,7 +172,9 @@ class WindowReader(Reader):
     def restore(self, path: Path, state: LanePosition, *, changed: Changed) -> None:
         number, used, below = entries(state, ("window", "rows used", "position at its start"))
         self._begin(path)
-        self.below.restore(path, below, changed=changed)
+        held = self.window or self.largest if whole(used, "rows used") else 0
+        ahead = changed.replace(read_ahead=changed.read_ahead + held)
+        self.below.restore(path, below, changed=ahead)
         most = LIMIT // (self.window or 1)
         self.number = whole(number, "the window of a lane", most) - 1
         self.left = whole(used, "rows used")

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from loaderx.chain.encoding import stage_text
+from loaderx.chain.encoding import encode, stage_text
+from loaderx.chain.node import Node
 from loaderx.chain.numbers import checked_length
-from loaderx.errors import (
-    ArgumentError,
-    ArgumentTypeError,
-    ChainError,
-    RecordError,
-    StateError,
-)
+from loaderx.errors import ChainError, RecordError, StateError
 from loaderx.order.epochs import LIMIT, wrap
-from loaderx.order.mixing import Phase, Schedule, lane_positions, phases, schedule, tickets
+from loaderx.order.mixing import (
+    Phase,
+    Schedule,
+    Timetable,
+    lane_positions,
+    schedule,
+    timetable,
+)
 from loaderx.reading.addresses import groups
 from loaderx.reading.batch_readers import BatchReader
 from loaderx.reading.context import ReadContext
@@ -32,42 +33,13 @@ from loaderx.reading.saved_position import Changed, LanePosition, entries, whole
 from loaderx.reading.unit_stage import UnitStage
 from loaderx.rng import BRANCH, Keys, fold
 from loaderx.stages.join import Merged, Router
+from loaderx.stages.mix_weights import Change, flat_phases
 from loaderx.stages.repeat import RepeatReader
 
 if TYPE_CHECKING:
     from loaderx.chain.stream_build import Above, MakeReader, Reading, StreamBuild
 
-
-def mix_tickets(weights: Sequence[float] | None, count: int) -> tuple[int, ...]:
-    """The weights of a mix, checked, as whole numbers; equal ones if none are given."""
-    if weights is None:
-        return tickets([1.0] * count)
-    if isinstance(weights, (str, bytes, Mapping)) or not isinstance(weights, Iterable):
-        raise ArgumentTypeError(
-            f"`weights` must be a list of numbers, one for each dataset; got {weights!r}."
-        )
-    shares = [_weight(number, weight) for number, weight in enumerate(weights)]
-    if len(shares) != count:
-        raise ArgumentError(f"`weights` has {len(shares)} numbers for {count} datasets.")
-    for number, share in enumerate(shares):
-        if not (math.isfinite(share) and share > 0):
-            raise ArgumentError(
-                f"`weights` must be positive numbers; weight {number} is {share}. "
-                "Leave a dataset out instead of giving it no weight."
-            )
-    return tickets(shares)
-
-
-def _weight(number: int, weight: object) -> float:
-    try:
-        if isinstance(weight, (str, bytes)):
-            raise TypeError
-        return float(weight)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        raise ArgumentTypeError(
-            f"`weights` must be positive numbers; weight {number} is {weight!r} "
-            f"({type(weight).__name__})."
-        ) from None
+_SHOWN_NAMES = 8
 
 
 class Mixed(Merged):
@@ -75,6 +47,11 @@ class Mixed(Merged):
 
     tickets: tuple[int, ...]
     stop: Literal["first_exhausted", "repeat", "all_exhausted"] = "first_exhausted"
+    changes: tuple[Change, ...] = ()  # of the tickets, by position
+    epochs: tuple[int | None, ...] = ()  # the most of each component; empty: none has a limit
+    at_cap: Literal["error", "redistribute", "stop"] = "error"
+    names: tuple[str, ...] = ()
+    sizes: tuple[float, ...] = ()  # what weights count, in a record of each component
 
     kind = "mix"
     window = None
@@ -95,45 +72,119 @@ class Mixed(Merged):
                         f"mix: dataset {number} is endless, so they cannot all be exhausted. "
                         "Leave its .repeat() out, or use stop='repeat'."
                     )
+        for number in self.capped:
+            if self.components[number].length is None:
+                raise ChainError(_no_epochs(self.part_names[number], self.components[number]))
+        if self.capped and self.at_cap == "error":
+            self._check_caps()
+
+    def _check_caps(self) -> None:
+        for number, position in self.timetable.used_up.items():
+            if number in self.capped and (self.length is None or position <= self.length):
+                raise ChainError(
+                    f"mix: {self.part_names[number]!r} has given its {self.epochs[number]} epochs "
+                    f"before position {position} of the mix, where its next element is due. Give "
+                    "it less weight, or 0 from there on, or choose what happens then: "
+                    "at_cap='redistribute' goes on with the others, at_cap='stop' ends the mix."
+                )
+
+    @property
+    def part_names(self) -> Sequence[str]:
+        return self.names or [str(number) for number in range(len(self.components))]
+
+    # What is planned --------------------------------------------------------------------------
 
     @cached_property
+    def capped(self) -> list[int]:
+        """The components with a limit of epochs."""
+        return [number for number, epochs in enumerate(self.epochs) if epochs is not None]
+
+    @cached_property
+    def timetable(self) -> Timetable:
+        """Which component is due at which position."""
+        is_flat = not self.changes and all(self.tickets) and not self.capped
+        if is_flat and self.stop != "all_exhausted":
+            return Timetable((Phase(0, np.zeros(len(self.tickets), np.int64), self.schedule),))
+        phases = flat_phases(self.tickets, self.changes)
+        return timetable(phases, *zip(*map(self._most, range(len(self.components))), strict=True))
+
+    @property
     def schedule(self) -> Schedule:
+        """That of the tickets at the beginning, if all components have some."""
         return schedule(self.tickets)
 
+    def _most(self, number: int) -> tuple[int | None, bool]:
+        """The most elements of a component, and whether the others go on after them."""
+        length = self.components[number].length
+        if number in self.capped and length is not None:
+            return (self.epochs[number] or 0) * length, self.at_cap == "redistribute"
+        if self.stop == "repeat" or self.is_stream:
+            return None, False
+        return length, self.stop == "all_exhausted"
+
     @cached_property
-    def phases(self) -> tuple[Phase, ...]:
-        """For stop="all_exhausted": the datasets that are mixed, and from which position on."""
-        return phases(self.tickets, [node.length or 0 for node in self.components])
+    def lasting(self) -> tuple[int, ...]:
+        """For stop="repeat": the components that the mix goes on for, until all have ended.
+
+        One that has no weight at last would never end, and one with a cap has its own end.
+        """
+        if self.stop != "repeat":
+            return ()
+        last = self.changes[-1][1] if self.changes else self.tickets
+        return tuple(c for c, count in enumerate(last) if count and c not in self.capped)
+
+    @property
+    def starts_again(self) -> frozenset[int]:
+        """The components that can have several epochs."""
+        return frozenset(range(len(self.components)) if self.stop == "repeat" else self.capped)
+
+    # What is known ----------------------------------------------------------------------------
 
     @cached_property
     def ends(self) -> bool:
-        several = any if self.stop == "first_exhausted" else all
-        return several(node.ends for node in self.components)
+        if not self.is_stream:
+            return self.length is not None
+        if self.timetable.end is not None:
+            return True
+        if self.stop == "repeat":
+            return bool(self.lasting) and all(self.components[c].ends for c in self.lasting)
+        last = self.changes[-1][1] if self.changes else self.tickets
+        return any(
+            node.ends and count > 0 and c not in self.capped
+            for c, (node, count) in enumerate(zip(self.components, last, strict=True))
+        )
 
     @cached_property
     def length(self) -> int | None:
         if self.is_stream:
             return None
-        if self.stop == "all_exhausted":
-            return checked_length(sum(node.length or 0 for node in self.components))
-        ends = [
-            None if node.length is None else self.schedule.position(c, node.length)
-            for c, node in enumerate(self.components)
-        ]
-        finite = [end for end in ends if end is not None]
-        if self.stop == "repeat":
-            return None if len(finite) < len(ends) else checked_length(max(finite))
-        return checked_length(min(finite), self._numbered) if finite else None
+        found = [self.timetable.end, self._end_of(self.lasting, max)]
+        if self.stop == "first_exhausted":
+            found.append(self._end_of(range(len(self.components)), min))
+        ends = [end for end in found if end is not None]
+        return checked_length(min(ends), self._numbered) if ends else None
+
+    def _end_of(self, numbers: Sequence[int], choose: Callable[[list[int]], int]) -> int | None:
+        """Where the first or last of some components ends; None if that does not happen."""
+        ends = []
+        for number in numbers:
+            length = self.components[number].length
+            if length is not None and number not in self.capped:
+                ends.append(self.timetable.position(number, length))
+            elif choose is max:
+                return None
+        known = [end for end in ends if end is not None]
+        return choose(known) if known and (choose is min or len(known) == len(ends)) else None
 
     @cached_property
     def _numbered(self) -> int:
         """The number of elements until an endless component runs out of row numbers."""
         ends = [
-            self.schedule.position(c, node.limit)
+            self.timetable.position(c, node.limit)
             for c, node in enumerate(self.components)
             if node.length is None
         ]
-        return min([LIMIT, *ends])
+        return min([LIMIT, *(end for end in ends if end is not None)])
 
     @cached_property
     def limit(self) -> int:
@@ -141,33 +192,41 @@ class Mixed(Merged):
 
     @property
     def repeats_here(self) -> int:
-        return int(self.stop == "repeat")
+        return int(bool(self.starts_again))
 
     @property
     def stage(self) -> str:
         tickets = ":".join(map(str, self.tickets))
+        later = f", {len(self.changes)} changes" if self.changes else ""
         stop = "" if self.stop == "first_exhausted" else f", stop={self.stop!r}"
-        return f"Dataset.mix({len(self.components)} datasets, {tickets}{stop})"
+        named = 0 < len(self.names) <= _SHOWN_NAMES
+        datasets = ", ".join(self.names) if named else f"{len(self.components)} datasets"
+        return f"Dataset.mix({datasets}, {tickets}{later}{stop})"
 
     def fingerprint(self, seed: int) -> str:
-        return stage_text("mix", self.parts(seed), self)
+        text = stage_text("mix", self.parts(seed), self, without=("names", "sizes", "changes"))
+        # In full: a state is good for other changes, if these begin after its position.
+        return f"{text[:-1]}, changes={encode(self.changes)})" if self.changes else text
 
     @property
     def begins_epochs(self) -> bool:
-        return self.stop == "repeat"
+        return bool(self.starts_again)
 
     @cached_property
     def once_through(self) -> int:
         if self.length is not None:
             return self.length
-        period, own = sum(self.tickets), zip(self.components, self.tickets, strict=True)
-        return max(-(-node.once_through * period // tickets) for node, tickets in own)
+        if not self.changes and all(self.tickets):
+            period, own = sum(self.tickets), zip(self.components, self.tickets, strict=True)
+            return max(-(-node.once_through * period // tickets) for node, tickets in own)
+        ends = (
+            self.timetable.position(c, node.once_through) for c, node in enumerate(self.components)
+        )
+        return max((end for end in ends if end is not None), default=LIMIT)
 
     def router(self) -> Router:
-        if self.stop == "all_exhausted":
-            return ByPhases(self.phases)
-        ordinal = self.repeats if self.stop == "repeat" else None
-        return ByTickets(self.schedule, [part.length for part in self.components], ordinal)
+        ordinal = self.repeats if self.starts_again else None
+        return ByTickets(self.timetable, [part.length for part in self.components], ordinal)
 
     def reader(self, build: StreamBuild, above: Above) -> MakeReader:
         from loaderx.chain.stream_build import guards_of
@@ -175,28 +234,27 @@ class Mixed(Merged):
         pushed, rest = above.split()
         pushed += guards_of(rest)
         inner = above._replace(finish=build.loose if rest else above.finish)
-        if self.stop == "repeat":
-            inner = inner.again(None, self.repeats)
+        again = {
+            number: inner.again(None, self.repeats) if number in self.starts_again else inner
+            for number in range(len(self.components))
+        }
         parts = [
             build.component(self.component_seed(number, build.seed)).reader(
-                part, inner._replace(input=inside, stages=(OneOfMix(number), *pushed))
+                part, again[number]._replace(input=inside, stages=(OneOfMix(number), *pushed))
             )
             for number, (part, inside) in enumerate(
                 zip(self.components, above.input.inputs, strict=True)
             )
         ]
-        mix_schedule, stage, starts_again = self.schedule, self.stage, self.stop == "repeat"
-        empty_epochs, lanes = build.empty_epochs, build.lanes
+        plan, stage, starts_again = self.timetable, self.stage, self.starts_again
+        empty_epochs, lanes, lasting = build.empty_epochs, build.lanes, self.lasting
 
         def mixed(reading: Reading, lane: int) -> Reader:
-            below, own = [make(reading, lane) for make in parts], (lane, lanes)
-            if not starts_again:
-                return MixReader(below, mix_schedule, own)
-            repeated = [
-                RepeatReader(reader, None, f"dataset {number} of {stage}", empty_epochs)
-                for number, reader in enumerate(below)
-            ]
-            return AgainMixReader(repeated, mix_schedule, own)
+            below = [make(reading, lane) for make in parts]
+            for number in starts_again:
+                name = f"dataset {number} of {stage}"
+                below[number] = RepeatReader(below[number], None, name, empty_epochs)
+            return MixReader(below, plan, (lane, lanes), lasting)
 
         return build.windowed(mixed, above, rest) if rest else mixed
 
@@ -207,34 +265,16 @@ class Mixed(Merged):
 # Read by index ----------------------------------------------------------------------------------
 
 
-class ByPhases(Router):
-    """Routes a mix that ends last: each phase has a schedule of the components that are left."""
-
-    def __init__(self, phases: Sequence[Phase]) -> None:
-        self.phases = phases
-        self.starts = np.array([phase.start for phase in phases], np.int64)
-
-    def route(
-        self, epochs: Keys, positions: Positions
-    ) -> tuple[npt.NDArray[np.intp], Keys, Positions]:
-        numbers = np.searchsorted(self.starts, positions, side="right") - 1
-        which, inside = np.empty(len(positions), np.intp), np.empty_like(positions)
-        for number in np.unique(numbers).tolist():
-            mine = np.flatnonzero(numbers == number)
-            which[mine], inside[mine] = self.phases[number].locate(positions[mine])
-        return which, epochs, inside
-
-
 class ByTickets(Router):
     """Routes a mix; with an ``ordinal``, components that end start again as new epochs."""
 
-    def __init__(self, schedule: Schedule, lengths: Sequence[int | None], ordinal: int | None):
-        self.schedule, self.lengths, self.ordinal = schedule, lengths, ordinal
+    def __init__(self, plan: Timetable, lengths: Sequence[int | None], ordinal: int | None):
+        self.plan, self.lengths, self.ordinal = plan, lengths, ordinal
 
     def route(
         self, epochs: Keys, positions: Positions
     ) -> tuple[npt.NDArray[np.intp], Keys, Positions]:
-        which, inside = self.schedule.locate(positions)
+        which, inside = self.plan.locate(positions)
         if self.ordinal is None:
             return which, epochs, inside
         epochs = np.broadcast_to(epochs, inside.shape).copy()
@@ -264,10 +304,20 @@ class OneOfMix(UnitStage):
 
 
 class MixReader(Reader):
-    """Rows of several readers by tickets.  State: rows given, and each component's position."""
+    """Rows of several readers by tickets.  State: rows given, and each component's position.
 
-    def __init__(self, parts: Sequence[Reader], schedule: Schedule, lane: tuple[int, int]) -> None:
-        self.parts, self.schedule = parts, schedule
+    A component that repeats goes on with its next epoch.  The mix ends with the first component
+    that does not, or with the last of the ``lasting`` ones, or where its plan ends.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[Reader],
+        plan: Timetable,
+        lane: tuple[int, int],
+        lasting: Sequence[int],
+    ) -> None:
+        self.parts, self.plan, self.lasting = parts, plan, lasting
         self.lane = lane  # its number, and that of all lanes
         self.given = 0
 
@@ -277,34 +327,45 @@ class MixReader(Reader):
             part.start(path)
 
     def _upcoming(self, n: int) -> npt.NDArray[np.intp]:
-        """The components of the next rows."""
-        period = self.schedule.component
-        return period[lane_positions(self.given, n, *self.lane) % len(period)]
+        """The components of the next rows; fewer where the plan ends."""
+        positions = lane_positions(self.given, n, *self.lane)
+        if self.plan.end is not None:
+            positions = positions[: np.searchsorted(positions, self.plan.end)]
+        return self.plan.locate(positions)[0]
 
     def ready(self, n: int) -> int:
         n = min(n, 4096)
         while True:
             which = self._upcoming(n)
-            ready, short = n, -1
+            ready, short = len(which), -1
             for number, part in enumerate(self.parts):
                 places = np.flatnonzero(which[:ready] == number)
                 if not places.size:
                     continue
                 try:
-                    found = self._ready_of(part, len(places))
+                    found = _ready_here(part, len(places))
                 except RecordError as error:
                     raise within(number, error) from error.__cause__
                 if found < len(places):
                     ready, short = int(places[found]), number
-            if ready or not self._goes_on(short):
+            if ready or short < 0 or not self._goes_on(short):
                 return ready
-
-    def _ready_of(self, part: Reader, n: int) -> int:
-        return part.ready(n)
 
     def _goes_on(self, ended: int) -> bool:
         """Whether the mix continues although a component has ended."""
-        return False
+        part = self.parts[ended]
+        if not isinstance(part, RepeatReader):
+            return False
+        others = [epoch for number, epoch in self._epochs() if number != ended]
+        if ended in self.lasting and part.number == 0 and all(others):
+            return False
+        part.advance()
+        return True
+
+    def _epochs(self) -> list[tuple[int, int]]:
+        """The epochs of the lasting components."""
+        own = [(number, self.parts[number]) for number in self.lasting]
+        return [(number, part.number) for number, part in own if isinstance(part, RepeatReader)]
 
     def take(self, n: int) -> Rows:
         which = self._upcoming(n)
@@ -326,39 +387,33 @@ class MixReader(Reader):
         names = (f"dataset {number}" for number in range(len(self.parts)))
         given, *parts = entries(state, ("rows given", *names))
         given = whole(given, "the rows that a mix has given", LIMIT // self.lane[1])
+        changed.check_position(path, given, self.lane[1])
         self.given = 0 if changed.schedule else given
         for number, (part, inner) in enumerate(zip(self.parts, parts, strict=True)):
             part.restore(path, inner, changed=changed.of(number))
+        epochs = self._epochs()
+        if epochs and all(epoch > 0 for _, epoch in epochs):
+            raise StateError(
+                "the state has every dataset of a mix in its second epoch or later, but the mix "
+                "ends once each of them has finished its first: the state is damaged."
+            )
 
     def needs(self, n: int) -> Iterator[Lookahead]:
         for number in np.unique(self._upcoming(min(n, 4096))):
             yield from self.parts[number].needs(n)
 
     def epochs_read(self) -> int:
-        return min(part.epochs_read() for part in self.parts)
+        return min((self.parts[c].epochs_read() for c in self.plan.steady), default=0)
 
 
-class AgainMixReader(MixReader):
-    """A mix whose components start again, until the last of them has ended."""
+def _ready_here(part: Reader, n: int) -> int:
+    return part.ready_here(n) if isinstance(part, RepeatReader) else part.ready(n)
 
-    parts: Sequence[RepeatReader]
 
-    def _ready_of(self, part: Reader, n: int) -> int:
-        assert isinstance(part, RepeatReader)
-        return part.ready_here(n)
-
-    def _goes_on(self, ended: int) -> bool:
-        part = self.parts[ended]
-        others = [other for number, other in enumerate(self.parts) if number != ended]
-        if part.number == 0 and all(other.number > 0 for other in others):
-            return False
-        part.advance()
-        return True
-
-    def restore(self, path: Path, state: LanePosition, *, changed: Changed) -> None:
-        super().restore(path, state, changed=changed)
-        if all(part.number > 0 for part in self.parts):
-            raise StateError(
-                "the state has every dataset of a mix in its second epoch or later, but the mix "
-                "ends once each of them has finished its first: the state is damaged."
-            )
+def _no_epochs(name: str, node: Node) -> str:
+    if node.is_stream:
+        return (
+            f"mix: `epochs` for {name!r}, a stream, whose epochs have an unknown number of rows. "
+            "Put .repeat(n) on it instead."
+        )
+    return f"mix: `epochs` for {name!r}, which is endless. Leave its .repeat() out."

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -153,6 +154,11 @@ class ListColumn(RunColumn):
     def items(self) -> ArraySpec:
         spec = self.elements.spec
         return ArraySpec(self._shape, spec.dtype) if self._shape else spec
+
+    def total(self, at: Located) -> int:
+        """The number of elements in all of these lists."""
+        starts, stops = self._lists.find(at)
+        return int((stops - starts).sum()) // math.prod(self._shape)
 
     def _values(self, runs: Runs, at: Located) -> Sequence[object]:
         if not self._shape:
