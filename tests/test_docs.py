@@ -14,6 +14,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FOREIGN = {
     "README.md",
     "jax.md",
+    "llm.md",
     "formats.md",
     "hdf5.md",
     "image_folder.md",
