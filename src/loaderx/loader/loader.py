@@ -18,9 +18,12 @@ from loaderx.errors import (
     ArgumentError,
     ArgumentTypeError,
     ChainError,
+    LoaderxError,
     check_bool,
     check_int,
     check_seed,
+    hide_own_frames,
+    hide_waiting_frames,
     one_line,
     warn_user,
 )
@@ -261,7 +264,14 @@ class DataLoader(Generic[T]):
         number = check_int("epoch", epoch, least=0)
         if self._stream is None:
             raise ChainError("counts() is for streams: this dataset has a length, len(loader).")
-        return self._stream.counts().of(number)
+        try:
+            return self._stream.counts().of(number)
+        except LoaderxError as error:
+            hide_own_frames(error)
+            raise error
+        except KeyboardInterrupt as error:
+            hide_waiting_frames(error)
+            raise error
 
     def __bool__(self) -> bool:
         return True  # else `if loader` would call `__len__`, which may raise

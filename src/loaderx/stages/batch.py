@@ -392,7 +392,7 @@ class CutLanes(Lanes):
                 raise ChainError(
                     "the stream ended on this host before the .take(...) above .batch(...) did, "
                     "and the other hosts may go on. Take fewer steps, or put .repeat() before "
-                    ".batch(...)."
+                    ".batch(...), or leave .take(...) out: then rows are counted beforehand."
                 )
             if not count or self.node.drop_remainder:
                 return None
