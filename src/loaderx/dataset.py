@@ -323,12 +323,18 @@ class Dataset(Generic[T], metaclass=DatasetType):
         """
         from loaderx.stages import mix_weights  # late: most chains have no mix
 
-        names = tuple(datasets) if isinstance(datasets, Mapping) else ()
+        names = (
+            tuple(check_name("the name of a dataset", name) for name in datasets)
+            if isinstance(datasets, Mapping)
+            else ()
+        )
         nodes = _nodes("mix", datasets.values() if isinstance(datasets, Mapping) else datasets)
         check_choice("stop", stop, ("first_exhausted", "repeat", "all_exhausted"))
         check_choice("at_cap", at_cap, ("error", "redistribute", "stop"))
         sizes = () if count is None else _mean_lengths(nodes, names, check_name("count", count))
-        plan = mix_weights.read_weights(weights, names or None, len(nodes), sizes or None)
+        tickets, changes = mix_weights.read_weights(
+            weights, names or None, len(nodes), sizes or None
+        )
         most = mix_weights.read_epochs(epochs, names or None, len(nodes))
         for number, node in enumerate(nodes):
             if stop == "repeat" or (most and most[number] is not None):
@@ -336,7 +342,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         if part is not None:
             nodes = _with_parts(nodes, check_name("part", part))
         mixed = stages.Mixed(
-            nodes, plan.first, stop, plan.changes, most, at_cap if most else "error", names, sizes
+            nodes, tickets, stop, changes, most, at_cap if most else "error", names, sizes
         )
         return _joined(mixed)
 

@@ -182,11 +182,18 @@ def test_batches_are_mixed_by_batches():
         (PARTS, [(0, [1, 1, 1]), 5], ArgumentTypeError, "entry 1 is 5"),
         (PARTS, [(0, [1, 1, 1]), (-1, [1, 1, 1])], ArgumentError, "position of entry 1"),
         (PARTS, [(0, 3)], ArgumentTypeError, "must be a list of numbers"),
+        ({1: WEB}, None, ArgumentTypeError, "the name of a dataset"),
     ],
 )  # fmt: skip
 def test_weights_that_are_refused(datasets, weights, error, message):
     with pytest.raises(error, match=message):
         Dataset.mix(datasets, weights)
+
+
+def test_a_ramp_from_the_beginning():
+    mixed = Dataset.mix([WEB, CODE], [(0, [1, 0]), ramp(0, 40, to=[1, 1])])
+    assert [mixed.plan(n).parts[1].rows for n in (10, 20, 40, 60)] == [0, 2, 10, 20]
+    assert_same(list(mixed.batch(4)), oracle.elements(mixed.batch(4)))
 
 
 def test_ramps_that_are_refused():
@@ -355,6 +362,39 @@ def test_weights_can_change_while_a_run_is_under_way(make, above, new):
         continued = iter(DataLoader(other))
         continued.set_state(json.loads(json.dumps(iterator.get_state())))
         assert_same([*before, *head(continued, 30 - steps)], whole)
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_weights_below_a_stage_that_makes_the_stream(lanes, shuffled):
+    """The mix is read by index, in units."""
+
+    def packed(weights, start):
+        later = [(0, [7, 2, 1]), (start, weights)]
+        mixed = endless(later).map(lambda x: {"t": np.full(x % 3 + 1, x)})
+        mixed = mixed.shuffle(1, window=20) if shuffled else mixed
+        return mixed.pack({"t": 8}, window=40).batch(2, lanes=lanes)
+
+    accepted = 0
+    for start in (37, 80, 119, 120, 160, 200, 10_000):
+        old, new = packed([1, 1, 1], start), packed([0, 1, 1], start)
+        whole = head(DataLoader(new), 40)
+        for steps in (0, 1, 7, 10, 14, 19):
+            iterator = iter(DataLoader(old))
+            before = head(iterator, steps)
+            other = iter(DataLoader(new))
+            refused = ""
+            try:
+                other.set_state(iterator.get_state())
+            except StateError as error:
+                refused = str(error)
+            if refused:
+                assert f"differ from position {start} of its elements on" in refused
+                assert steps > 0
+                continue
+            accepted += 1
+            assert_same([*before, *head(other, 40 - steps)], whole)
+    assert accepted >= 20
 
 
 @pytest.mark.parametrize("make", [endless, streamed])

@@ -79,3 +79,12 @@ def test_a_mix_names_its_rows_also_where_some_of_them_are_loose():
             RecordError, match=r"filter\(picky\) failed on .*: ValueError: this one"
         ):
             list(loose.shuffle(window=16).filter(picky).batch(4))
+
+
+def test_a_part_with_epochs_of_its_own_ends_the_mix_after_them():
+    once = Dataset.range(9).filter(everything)
+    mixed = Dataset.mix([once.repeat(2), Dataset.range(1000, 1100)])
+    assert [x for x in numbers(mixed) if x < 1000] == [*range(9)] * 2
+    assert_same(list(mixed), list(stream_oracle.elements(mixed)))
+    again = Dataset.mix([once.repeat(2), Dataset.range(1000, 1030)], stop="repeat")
+    assert_same(list(again), list(stream_oracle.elements(again)))

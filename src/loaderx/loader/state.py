@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import operator
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -27,6 +28,7 @@ from loaderx.reading.saved_position import (
     UNCHANGED,
     Changed,
     LanePosition,
+    OtherWeights,
     other_weights,
     shown,
 )
@@ -159,14 +161,19 @@ def _other_weights(state: State, base: Node, since: int | None) -> str | None:
     """A problem text if the weights of a mix differ before the position of a state."""
     if since is None:
         return None
-    from loaderx.stages.mix_plan import found_mix  # late: most chains have no mix
-
-    step, epoch = _number(state, "step"), _number(state, "epoch")
-    found = None if epoch else found_mix(base, step, at_most=True)
-    if found is not None and found[1] <= since:
+    position = None if _number(state, "epoch") else _position_in_mix(base, _number(state, "step"))
+    if position is not None and position <= since:
         return None
     first = f"step {since // base.batch_size}, " if base.batch_size else ""
-    return other_weights(since, None if found is None else found[1], first)
+    return other_weights(since, position, first)
+
+
+def _position_in_mix(node: Node, n: int) -> int | None:
+    """How many elements of the mix below ``node`` its first ``n`` need, at most."""
+    from loaderx.stages.mix_plan import found_mix  # late: most chains have no mix
+
+    found = found_mix(node, n, at_most=True)
+    return None if found is None else found[1]
 
 
 def _parse(state: object) -> tuple[int, list[str]]:
@@ -393,9 +400,9 @@ def make_stream_state(
 
 
 def read_stream_state(
-    state: State, chain: list[str], own: range, data: DataDigest, *, strict: bool
+    state: State, chain: list[str], own: range, data: DataDigest, read: Node, *, strict: bool
 ) -> StreamPosition:
-    """The position from which the lanes of this host continue."""
+    """The position from which the lanes of this host continue; ``read`` is read in units."""
     step, saved = _parse(state)
     lanes, above = state.get("lanes"), state.get("above", [])
     if not isinstance(above, (list, tuple)):
@@ -409,11 +416,11 @@ def read_stream_state(
     problem = _difference(saved, here)
     changed = UNCHANGED
     if problem is None:
-        # Each lane knows its position in the mix, and refuses it if it is too late.
-        changed = Changed(weights_since=since if strict else None)
         _warn_about_names(saved, here)
-        if since is not None and not strict:
-            warn_user(f"{other_weights(since, None)} Continuing at the same rows of every dataset.")
+        if since is not None and strict:  # lanes know their positions, and refuse one too late
+            changed = Changed(weights=OtherWeights(since, partial(_position_in_mix, read)))
+        elif since is not None:
+            warn_user(f"{other_weights(since, None)} Continuing at the same rows.")
     else:
         _refuse_other_units(saved, here, problem)
         if strict:

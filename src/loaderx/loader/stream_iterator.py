@@ -505,8 +505,9 @@ class StreamIterator(LoaderIterator[T]):
         of a mix may change, and the batch size.  Where rows mean other records than before, a unit
         that was begun is read again from its start, and the warning says so.
         """
+        plan = self._setup.plan
         found = read_stream_state(
-            state, self._chain, self._setup.plan.own, self._data, strict=strict
+            state, self._chain, plan.own, self._data, plan.input.node, strict=strict
         )
         epochs = self._epochs_of(found)
         if found.step > self._steps.stop or found.step >= LIMIT:

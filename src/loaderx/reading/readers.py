@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from loaderx.errors import LoaderxError, StateError
 from loaderx.reading.empty_epochs import EmptyEpochs
 from loaderx.reading.lookahead import Lookahead, Path
@@ -18,6 +20,7 @@ from loaderx.reading.rows import Rows
 from loaderx.reading.saved_position import Changed, LanePosition, entries, whole
 from loaderx.reading.unit_plan import UnitPlan, rows_from
 from loaderx.reading.unit_stage import UnitStage
+from loaderx.rng import Keys
 
 if TYPE_CHECKING:
     from loaderx.reading.monitor import Monitor
@@ -138,10 +141,22 @@ class UnitReader(Reader):
                 f"the state has used {used} rows of unit {unit} of its lane, and there are "
                 f"{units} units, counted from 0."
             )
+        if changed.weights is not None:
+            changed.weights.check(
+                path, changed.weights.position_of(self._records_read(path, unit, used))
+            )
         self._go(path, unit, 0 if changed.rows else used)
 
     def needs(self, n: int) -> Iterator[Lookahead]:
         yield self.lookahead
+
+    def _records_read(self, path: Path, unit: int, used: int) -> int:
+        """The records of the dataset up to the end of the last unit of which rows were used."""
+        last = unit if used else unit - 1
+        if last < 0:
+            return 0
+        epoch: Keys = np.array([self.plan.epoch_key(path)], np.uint64)
+        return self.plan.records_of(epoch, self.lane(path)[last])[1]
 
     def epochs_read(self) -> int:
         return 0 if self.plan.length is not None else self._epochs_in(self.unit)

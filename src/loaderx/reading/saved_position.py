@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Callable
 from typing import TypeAlias
 
 from loaderx.errors import StateError
@@ -13,29 +14,35 @@ LanePosition: TypeAlias = object
 """The position of a reader in a saved state: small nested lists, checked before they are used."""
 
 
+class OtherWeights(Frozen):
+    """The first position of a mix at which its weights are others than in a state."""
+
+    since: int
+    position_of: Callable[[int], int | None]
+    """Makes of the number of records that were read by index that of elements of the mix."""
+
+    def check(self, path: tuple[int, ...], position: int | None) -> None:
+        """Raises if so many elements of the mix were used, or whole epochs, that weights differ."""
+        if any(path) or position is None or position > self.since:
+            text = other_weights(self.since, None if any(path) else position)
+            raise StateError(
+                f"the state belongs to another chain: {text} Pass strict=False to continue at the "
+                "same rows anyway."
+            )
+
+
 class Changed(Frozen):
     """How a chain differs from the one that a state was saved with; by default it does not."""
 
     schedule: bool = False  # a mix has other weights: its schedule starts again
     rows: bool = False  # units give other rows: one that was begun is read again from its start
     datasets: tuple[int, ...] = ()  # those of a mix whose units give other rows
-    weights_since: int | None = None  # a mix has other weights from this position on
+    weights: OtherWeights | None = None  # a mix has other weights from some position on
     read_ahead: int = 0  # rows of a mix, after its position, that a window holds already
 
     def of(self, number: int) -> Changed:
         """The changes for one dataset of a mix."""
         return Changed(self.schedule, self.rows or number in self.datasets)
-
-    def check_position(self, path: tuple[int, ...], rows: int, lanes: int) -> None:
-        """Raises if a lane of a mix that has given so many rows is where weights differ."""
-        if self.weights_since is None:
-            return
-        position = None if any(path) else (rows + self.read_ahead) * lanes
-        if position is None or position > self.weights_since:
-            raise StateError(
-                f"the state belongs to another chain: {other_weights(self.weights_since, position)}"
-                " Pass strict=False to continue at the same rows of every dataset anyway."
-            )
 
 
 UNCHANGED = Changed()

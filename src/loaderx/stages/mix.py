@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -251,10 +251,12 @@ class Mixed(Merged):
 
         def mixed(reading: Reading, lane: int) -> Reader:
             below = [make(reading, lane) for make in parts]
+            again: dict[int, RepeatReader] = {}
             for number in starts_again:
                 name = f"dataset {number} of {stage}"
-                below[number] = RepeatReader(below[number], None, name, empty_epochs)
-            return MixReader(below, plan, (lane, lanes), lasting)
+                again[number] = RepeatReader(below[number], None, name, empty_epochs)
+                below[number] = again[number]
+            return MixReader(below, plan, (lane, lanes), again, lasting)
 
         return build.windowed(mixed, above, rest) if rest else mixed
 
@@ -306,8 +308,8 @@ class OneOfMix(UnitStage):
 class MixReader(Reader):
     """Rows of several readers by tickets.  State: rows given, and each component's position.
 
-    A component that repeats goes on with its next epoch.  The mix ends with the first component
-    that does not, or with the last of the ``lasting`` ones, or where its plan ends.
+    Components that start ``again`` go on with their next epoch.  The mix ends with the first
+    component that does not, or with the last of the ``lasting`` ones, or where its plan ends.
     """
 
     def __init__(
@@ -315,9 +317,10 @@ class MixReader(Reader):
         parts: Sequence[Reader],
         plan: Timetable,
         lane: tuple[int, int],
+        again: Mapping[int, RepeatReader],
         lasting: Sequence[int],
     ) -> None:
-        self.parts, self.plan, self.lasting = parts, plan, lasting
+        self.parts, self.plan, self.again, self.lasting = parts, plan, again, lasting
         self.lane = lane  # its number, and that of all lanes
         self.given = 0
 
@@ -343,7 +346,8 @@ class MixReader(Reader):
                 if not places.size:
                     continue
                 try:
-                    found = _ready_here(part, len(places))
+                    again = self.again.get(number)
+                    found = (again.ready_here if again else part.ready)(len(places))
                 except RecordError as error:
                     raise within(number, error) from error.__cause__
                 if found < len(places):
@@ -353,19 +357,14 @@ class MixReader(Reader):
 
     def _goes_on(self, ended: int) -> bool:
         """Whether the mix continues although a component has ended."""
-        part = self.parts[ended]
-        if not isinstance(part, RepeatReader):
+        part = self.again.get(ended)
+        if part is None:
             return False
-        others = [epoch for number, epoch in self._epochs() if number != ended]
+        others = [self.again[number].number for number in self.lasting if number != ended]
         if ended in self.lasting and part.number == 0 and all(others):
             return False
         part.advance()
         return True
-
-    def _epochs(self) -> list[tuple[int, int]]:
-        """The epochs of the lasting components."""
-        own = [(number, self.parts[number]) for number in self.lasting]
-        return [(number, part.number) for number, part in own if isinstance(part, RepeatReader)]
 
     def take(self, n: int) -> Rows:
         which = self._upcoming(n)
@@ -387,12 +386,12 @@ class MixReader(Reader):
         names = (f"dataset {number}" for number in range(len(self.parts)))
         given, *parts = entries(state, ("rows given", *names))
         given = whole(given, "the rows that a mix has given", LIMIT // self.lane[1])
-        changed.check_position(path, given, self.lane[1])
+        if changed.weights is not None:
+            changed.weights.check(path, (given + changed.read_ahead) * self.lane[1])
         self.given = 0 if changed.schedule else given
         for number, (part, inner) in enumerate(zip(self.parts, parts, strict=True)):
             part.restore(path, inner, changed=changed.of(number))
-        epochs = self._epochs()
-        if epochs and all(epoch > 0 for _, epoch in epochs):
+        if self.lasting and all(self.again[number].number for number in self.lasting):
             raise StateError(
                 "the state has every dataset of a mix in its second epoch or later, but the mix "
                 "ends once each of them has finished its first: the state is damaged."
@@ -404,10 +403,6 @@ class MixReader(Reader):
 
     def epochs_read(self) -> int:
         return min((self.parts[c].epochs_read() for c in self.plan.steady), default=0)
-
-
-def _ready_here(part: Reader, n: int) -> int:
-    return part.ready_here(n) if isinstance(part, RepeatReader) else part.ready(n)
 
 
 def _no_epochs(name: str, node: Node) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from loaderx.errors import ArgumentError, ArgumentTypeError, check_int
-from loaderx.frozen import Frozen
 from loaderx.order.epochs import LIMIT
 from loaderx.order.mixing import ramp_phases, tickets
 from loaderx.stages.mixture import Ramp
@@ -16,34 +16,25 @@ Change: TypeAlias = "tuple[int, tuple[int, ...]] | tuple[int, tuple[int, ...], i
 """Tickets from a position on; of a ramp, also where it ends, and 1 if it is a cosine."""
 
 
-class WeightPlan(Frozen):
-    """The weights of a mix: tickets at its beginning, and their changes."""
-
-    first: tuple[int, ...]
-    changes: tuple[Change, ...] = ()
+Plan: TypeAlias = tuple[tuple[int, ...], tuple[Change, ...]]
+"""The tickets at the beginning of a mix, and their changes."""
 
 
 def read_weights(
     weights: object, names: Sequence[str] | None, count: int, sizes: Sequence[float] | None
-) -> WeightPlan:
+) -> Plan:
     """The argument ``weights`` of a mix of ``count`` datasets.
 
     ``sizes``: weights count elements of this many in each record.
     """
     reader = _Reader(names, count, sizes)
     if weights is None:
-        return WeightPlan(reader.tickets([1.0] * count))
-    is_list = isinstance(weights, Iterable) and not isinstance(weights, (str, bytes))
-    if not is_list:
-        raise ArgumentTypeError(
-            f"`weights` must be a list of numbers, one for each dataset; got {weights!r}."
-        )
-    if isinstance(weights, Mapping):
-        return WeightPlan(reader.tickets(weights))
-    entries = list(weights)  # type: ignore[call-overload]
-    if not any(isinstance(entry, (Ramp, tuple, list)) for entry in entries):
-        return WeightPlan(reader.tickets(entries))
-    return reader.phases(entries)
+        weights = [1.0] * count
+    elif isinstance(weights, Iterable) and not isinstance(weights, (str, bytes, Mapping)):
+        weights = list(weights)
+        if any(isinstance(entry, (Ramp, tuple, list)) for entry in weights):
+            return reader.phases(weights)
+    return reader.tickets(weights), ()
 
 
 class _Reader:
@@ -52,23 +43,21 @@ class _Reader:
     ) -> None:
         self.names, self.count, self.sizes = names, count, sizes
 
-    def phases(self, entries: Sequence[object]) -> WeightPlan:
-        found: list[Change] = []
-        free = 0  # the first position that no entry has set
-        for number, entry in enumerate(entries):
-            change = self._change(number, entry)
-            if number == 0 and (len(change) > 2 or change[0] != 0):
-                raise ArgumentError(
-                    "`weights` must begin with (0, weights): the weights from position 0 on."
-                )
-            if number and change[0] < free:
+    def phases(self, entries: Sequence[object]) -> Plan:
+        changes = [self._change(number, entry) for number, entry in enumerate(entries)]
+        if len(changes[0]) > 2 or changes[0][0] != 0:
+            raise ArgumentError(
+                "`weights` must begin with (0, weights): the weights from position 0 on."
+            )
+        for number, (before, change) in enumerate(itertools.pairwise(changes), 1):
+            # A ramp may begin where the weights do that it begins with.
+            free = before[2] if len(before) > 2 else before[0] + (len(change) == 2)
+            if change[0] < free:
                 raise ArgumentError(
                     f"`weights` must be in order: entry {number} begins at position {change[0]}, "
                     f"and the one before it needs those up to {free}."
                 )
-            free = change[2] if len(change) > 2 else change[0] + 1
-            found.append(change)
-        return WeightPlan(found[0][1], tuple(found[1:]))
+        return changes[0][1], tuple(changes[1:])
 
     def _change(self, number: int, entry: object) -> Change:
         if isinstance(entry, Ramp):
