@@ -294,7 +294,9 @@ class Dataset(Generic[T], metaclass=DatasetType):
 
         Datasets may have names.  Weights can change at given positions of the mix, at once or by a
         `ramp`; a name that is left out has weight 0.  `plan` says what comes of it.  A state that
-        was saved before a change is good for any other change from there on.
+        was saved before a change is good for any other change from there on.  (So no element
+        depends on later weights; where four or more datasets change, one may for a few elements
+        be a little more than one behind.)
 
         >>> mix = Dataset.mix({"web": a, "math": b}, [
         ...     (0, {"web": 1}),

@@ -19,6 +19,7 @@ import finite_host
 from finite_chains import finite_chain, ids_of, make_documents
 from loaderx import ArgumentError, DataLoader, Dataset, LoaderxError, merge_states
 from loaderx.engines import Inline, Processes, Threads
+from loaderx.loader.counts import Counts
 from oracle import assert_same
 from processes import environment
 
@@ -35,9 +36,12 @@ def joined(parts: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
     ]
 
 
-def on_hosts(dataset: Dataset[Any], hosts: int) -> list[dict[str, Any]]:
+def on_hosts(
+    dataset: Dataset[Any], hosts: int, counts: Counts | None = None
+) -> list[dict[str, Any]]:
+    shards = [(host, hosts) for host in range(hosts)]
     return joined(
-        [list(DataLoader(dataset, shard=(host, hosts), engine="inline")) for host in range(hosts)]
+        [list(DataLoader(dataset, shard=one, engine="inline", counts=counts)) for one in shards]
     )
 
 
@@ -48,8 +52,9 @@ def test_generated_chains_on_1_2_4_and_8_hosts(number):
         alone = list(loader)
         counts = loader.counts()
     assert len(alone) == counts.steps
-    for hosts in (2, 4, 8):
-        assert_same(on_hosts(dataset, hosts), alone)
+    assert_same(on_hosts(dataset, 2), alone)  # each counts by itself
+    for hosts in (4, 8):
+        assert_same(on_hosts(dataset, hosts, counts), alone)
     if number % 3:
         real = sum(int(batch["mask"].sum()) for batch in alone)
         assert real == counts.rows
@@ -63,12 +68,20 @@ def test_generated_chains_on_1_2_4_and_8_hosts(number):
 @pytest.mark.parametrize("number", [0, 1, 5, 7, 10, 11])
 def test_every_step_resumes_on_another_number_of_hosts(number):
     dataset, _ = finite_chain(number, pads=number % 3 > 0)
-    alone = list(DataLoader(dataset, engine="inline"))
+    with DataLoader(dataset, engine="inline") as loader:
+        alone, counts = list(loader), loader.counts()
+
+    def iterators(hosts: int) -> list[Any]:
+        shards = [(host, hosts) for host in range(hosts)]
+        return [
+            iter(DataLoader(dataset, shard=one, engine="inline", counts=counts)) for one in shards
+        ]
+
     for before, after in ((1, 4), (4, 2), (2, 8)):
-        writers = [iter(DataLoader(dataset, shard=(h, before))) for h in range(before)]
+        writers = iterators(before)
         for step in range(len(alone) + 1):
             state = json.loads(json.dumps(merge_states([one.get_state() for one in writers])))
-            readers = [iter(DataLoader(dataset, shard=(h, after))) for h in range(after)]
+            readers = iterators(after)
             for reader in readers:
                 reader.set_state(state)
                 assert reader.step == step

@@ -36,7 +36,7 @@ def ramp(start: int, stop: int, to: Weights, shape: Literal["linear", "cosine"] 
     ...     ramp(100, 300, to={"web": 1, "code": 1}),
     ... ])
     >>> [mix.plan(n)["code"].rows for n in (100, 200, 300, 400)]
-    [0, 13, 50, 100]
+    [0, 12, 50, 100]
     """
     start, stop = check_int("start", start, least=0), check_int("stop", stop, least=1)
     if stop <= start or stop > LIMIT:
