@@ -296,7 +296,8 @@ def _value_difference(name: str, old: str | None, new: str | None) -> str:
             others = [str(i) for i, (a, b) in enumerate(zip(*digests, strict=True)) if a != b]
             return f"dataset {' and '.join(others)} was a different one"
     before, now = ("not set" if text is None else _cut(text) for text in (old, new))
-    return f"{_cut(name)} was {before} and is {now} now"
+    since = " (from position 0 on)" if name == "tickets" else ""
+    return f"{_cut(name)} was {before} and is {now} now{since}"
 
 
 def _cut(text: str) -> str:
