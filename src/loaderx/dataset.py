@@ -272,6 +272,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         stop: Literal["first_exhausted", "repeat", "all_exhausted"] = "first_exhausted",
         epochs: int | Mapping[str, int] | None = None,
         at_cap: Literal["error", "redistribute", "stop"] = "error",
+        rows: Mapping[str, int] | None = None,
         count: str | None = None,
         part: str | None = None,
     ) -> Dataset[T]:
@@ -319,6 +320,8 @@ class Dataset(Generic[T], metaclass=DatasetType):
                 for all, or by name.
             at_cap: what happens where such a dataset would be due again: an error now, or the
                 others go on in their proportions, or the mix ends.
+            rows: rows in an epoch of a dataset that is a stream and has a limit of epochs, as
+                ``DataLoader(dataset).counts().rows`` tells.
             count: the name of a leaf whose elements the weights count. The mean length of each
                 dataset must be known from its files.
             part: the name of a leaf to add to every element, with the number of its dataset.
@@ -337,14 +340,15 @@ class Dataset(Generic[T], metaclass=DatasetType):
         tickets, changes = mix_weights.read_weights(
             weights, names or None, len(nodes), sizes or None
         )
-        most = mix_weights.read_epochs(epochs, names or None, len(nodes))
+        most = mix_weights.read_numbers("epochs", epochs, names or None, len(nodes))
+        known = mix_weights.read_numbers("rows", rows, names or None, len(nodes))
         for number, node in enumerate(nodes):
             if stop == "repeat" or (most and most[number] is not None):
                 warn_of_changing_parts(node)
         if part is not None:
             nodes = _with_parts(nodes, check_name("part", part))
         mixed = stages.Mixed(
-            nodes, tickets, stop, changes, most, at_cap if most else "error", names, sizes
+            nodes, tickets, stop, changes, most, at_cap if most else "error", names, sizes, known
         )
         return _joined(mixed)
 

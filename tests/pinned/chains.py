@@ -1334,6 +1334,13 @@ def stream_mix_planned():
 
 
 @chain
+def stream_mix_with_caps():
+    first, _, second = stream_parts()
+    mixed = Dataset.mix([first.repeat(), second], epochs={1: 2}, at_cap="redistribute", rows={1: 9})
+    return mixed.random_map(draw).batch(8, lanes=4)
+
+
+@chain
 def stream_mix_endless_lanes():
     parts = [part.repeat() for part in stream_parts()]
     return Dataset.mix(parts, [0.5, 0.25, 0.25]).random_map(draw).batch(8, lanes=4)

@@ -240,9 +240,11 @@ def test_a_cap_that_would_be_passed():
     weights = [(0, [1, 1]), (30, [1, 0])]  # no more of it, before its cap
     assert len(Dataset.mix([WEB, MATH], weights, epochs={1: 3})) == 415
     with pytest.raises(
-        ChainError, match="a stream, whose epochs have an unknown number of rows. Put"
+        ChainError, match="a stream, whose epochs have an unknown number of rows. Count them once"
     ):
         Dataset.mix([WEB, MATH.filter(everything)], epochs={1: 3})
+    with pytest.raises(ChainError, match="`epochs` for '1', which is endless. Leave its .repeat"):
+        Dataset.mix([WEB, MATH.filter(everything).repeat()], epochs={1: 3}, rows={1: 8})
     with pytest.raises(ChainError, match="`epochs` for '1', which is endless. Leave its .repeat"):
         Dataset.mix([WEB, MATH.repeat()], epochs={1: 3})
     with pytest.raises(
@@ -497,3 +499,42 @@ def test_rows_are_counted_over_epochs_and_only_where_they_are_known():
     loader = DataLoader(many)
     list(loader)
     assert ", 11 9 (5.00%), 8 more" in str(loader.stats())
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+@pytest.mark.parametrize("at_cap", ["redistribute", "stop"])
+def test_caps_of_streams_whose_rows_were_counted(lanes, at_cap):
+    """Three epochs of a filtered dataset, over all lanes; then the others go on, or it ends."""
+    few = Dataset.range(1000, 1240).filter(is_even)
+    with DataLoader(few) as loader:
+        rows = loader.counts().rows
+    assert rows == 120
+    mix = Dataset.mix(
+        {"many": Dataset.range(900).repeat(), "few": few},
+        {"many": 2, "few": 1},
+        epochs={"few": 3},
+        at_cap=at_cap,
+        rows={"few": rows},
+    ).batch(8, lanes=lanes)
+    found = np.concatenate(list(DataLoader(mix.take(200), engine="inline")))
+    mine = found[found >= 1000]
+    assert len(mine) == 3 * rows
+    counts = np.bincount(mine - 1000)[::2]
+    # A lane that reads faster than others is in the next epoch a little sooner.
+    assert counts.sum() == 3 * rows
+    assert np.abs(counts - 3).max() <= (lanes > 1)
+    assert (counts == 3).mean() >= (1 if lanes == 1 else 0.8)
+    plan = mix.plan(200)
+    assert plan["few"].rows == 3 * rows
+    assert plan["few"].epochs == 3.0
+    assert len(found) == (1600 if at_cap == "redistribute" else plan["few"].cap_at)
+    if lanes > 1:
+        hosts = [
+            list(DataLoader(mix.take(100), shard=(host, 2), engine="inline")) for host in range(2)
+        ]
+        joined = [np.concatenate(parts) for parts in zip(*hosts, strict=True)]
+        assert np.array_equal(np.concatenate(joined), found[:800])
+
+
+def is_even(x):
+    return x % 2 == 0

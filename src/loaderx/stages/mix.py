@@ -52,6 +52,7 @@ class Mixed(Merged):
     at_cap: Literal["error", "redistribute", "stop"] = "error"
     names: tuple[str, ...] = ()
     sizes: tuple[float, ...] = ()  # what weights count, in a record of each component
+    rows_given: tuple[int | None, ...] = ()  # in an epoch of a component that is a stream
 
     kind = "mix"
     window = None
@@ -73,7 +74,7 @@ class Mixed(Merged):
                         "Leave its .repeat() out, or use stop='repeat'."
                     )
         for number in self.capped:
-            if self.components[number].length is None:
+            if self.epoch_rows(number) is None:
                 raise ChainError(_no_epochs(self.part_names[number], self.components[number]))
         if self.capped and self.at_cap == "error":
             self._check_caps()
@@ -99,6 +100,13 @@ class Mixed(Merged):
         """The components with a limit of epochs."""
         return [number for number, epochs in enumerate(self.epochs) if epochs is not None]
 
+    def epoch_rows(self, number: int) -> int | None:
+        """The rows in an epoch of a component; None if they are not known, or it is endless."""
+        node = self.components[number]
+        if node.is_stream and node.ends and self.rows_given:
+            return self.rows_given[number]
+        return node.length
+
     @cached_property
     def timetable(self) -> Timetable:
         """Which component is due at which position."""
@@ -115,7 +123,7 @@ class Mixed(Merged):
 
     def _most(self, number: int) -> tuple[int | None, bool]:
         """The most elements of a component, and whether the others go on after them."""
-        length = self.components[number].length
+        length = self.epoch_rows(number)
         if number in self.capped and length is not None:
             return (self.epochs[number] or 0) * length, self.at_cap == "redistribute"
         if self.stop == "repeat" or self.is_stream:
@@ -406,9 +414,9 @@ class MixReader(Reader):
 
 
 def _no_epochs(name: str, node: Node) -> str:
-    if node.is_stream:
+    if node.is_stream and node.ends:
         return (
             f"mix: `epochs` for {name!r}, a stream, whose epochs have an unknown number of rows. "
-            "Put .repeat(n) on it instead."
+            "Count them once and give their number: rows={...: DataLoader(dataset).counts().rows}."
         )
     return f"mix: `epochs` for {name!r}, which is endless. Leave its .repeat() out."

@@ -34,11 +34,11 @@ def mix_plan(node: Node, n: int) -> MixPlan:
             name=mix.part_names[c],
             rows=rows[c],
             share=weighed[c] / whole,
-            epochs=rows[c] / part.length if part.length else None,
+            epochs=rows[c] / each if (each := mix.epoch_rows(c)) else None,
             tokens=round(weighed[c]) if mix.sizes else None,
             cap_at=mix.timetable.used_up.get(c) if c in mix.capped else None,
         )
-        for c, part in enumerate(mix.components)
+        for c in range(len(rows))
     ]
     return MixPlan(position, tuple(parts))
 

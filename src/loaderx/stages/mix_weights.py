@@ -109,20 +109,22 @@ class _Reader:
         return [weights.get(name, 0) for name in self.names]
 
 
-def read_epochs(epochs: object, names: Sequence[str] | None, count: int) -> tuple[int | None, ...]:
-    """The argument ``epochs`` of a mix: the most of each dataset, where there is one."""
-    if epochs is None:
+def read_numbers(
+    name: str, given: object, names: Sequence[str] | None, count: int
+) -> tuple[int | None, ...]:
+    """An argument of a mix with a number for each dataset, or for some of them by name."""
+    if given is None:
         return ()
-    if not isinstance(epochs, Mapping):
-        return (check_int("epochs", epochs, least=1),) * count
+    if not isinstance(given, Mapping):
+        return (check_int(name, given, least=1),) * count
     keys = names if names is not None else range(count)
-    if unknown := [key for key in epochs if key not in keys]:
+    if unknown := [key for key in given if key not in keys]:
         raise ArgumentError(
-            f"`epochs` has {unknown[0]!r}, which is none of the datasets: "
+            f"`{name}` has {unknown[0]!r}, which is none of the datasets: "
             f"{', '.join(map(str, keys))}."
         )
     return tuple(
-        check_int(f"`epochs` of {key}", epochs[key], least=1) if key in epochs else None
+        check_int(f"`{name}` of {key}", given[key], least=1) if key in given else None
         for key in keys
     )
 
