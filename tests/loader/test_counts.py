@@ -308,6 +308,19 @@ def first_leaf(record):
     return {"x": next(iter(record.values()))}
 
 
+def test_hosts_that_share_the_cache_folder_count_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOADERX_CACHE", str(tmp_path / "cache"))
+    dataset = Dataset.range(100).map(as_record).filter(Calls(tmp_path / "log"))
+    dataset = dataset.batch(8, lanes=4, pad_remainder=True)
+    found = [
+        DataLoader(dataset, shard=(host, hosts), engine="inline").counts()
+        for hosts in (2, 1, 4)
+        for host in range(hosts)
+    ]
+    assert len({repr(one) for one in found}) == 1
+    assert len((tmp_path / "log").read_text()) == 100
+
+
 def test_functions_are_part_of_the_key(tmp_path, monkeypatch):
     monkeypatch.setenv("LOADERX_CACHE", str(tmp_path / "cache"))
     for limit in (10, 20):

@@ -87,7 +87,7 @@ class EpochEnds:
         return LoaderxError(
             f"lane {lane} of the stream has {found:,} rows{more}, and {counted:,} were counted: a "
             "function of the dataset has changed since, or its result depends on more than the "
-            "record. The stored counts are removed; start again, and rows are counted anew."
+            "record. The stored counts are removed; start again, and rows are counted again."
         )
 
 
@@ -99,13 +99,12 @@ class StreamCounts:
         base: Node,
         plan: StreamPlan,
         chain: Sequence[str],
-        shard: tuple[int, int],
         engine: Engine,
         devices: Devices | None,
         given: Counts | None = None,
     ) -> None:
         self._base, self._plan, self._chain = base, plan, tuple(chain)
-        self._shard, self._engine, self._devices = shard, engine, devices
+        self._engine, self._devices = engine, devices
         self._known: dict[int, Counts] = {}
         if given is not None:
             self._known[self._checked(given).epoch] = given
@@ -176,10 +175,11 @@ class StreamCounts:
 
     def _found_or_made(self, epoch: int) -> dict[int, LaneCount]:
         """The counts of all lanes, or of this host's own."""
-        plan = StreamPlan(self._base, shard=self._shard, only_counts=True)
-        work = UnitWork(self._base, plan, self._shard)
+        # Not of this host: what one has counted, all others find if they share the cache folder.
+        plan = StreamPlan(self._base, only_counts=True)
+        work = UnitWork(self._base, plan, (0, 1))
         digest, folder = _digest_of(self._base, work), cache_folder(None)
-        wanted = [range(plan.lanes), *([plan.own] if self._exchanges else [])]
+        wanted = [range(plan.lanes), *([self._plan.own] if self._exchanges else [])]
         keys = [key_of("counts", VERSION, (), (), [digest, epoch, *one]) for one in wanted]
         for key in keys if digest else ():
             kept = folder.note(key)

@@ -101,7 +101,7 @@ class StreamSetup:
         if self._counts is None:
             from loaderx.loader.counts import StreamCounts  # late: most streams are not counted
 
-            self._counts = StreamCounts(self.base, self.plan, self.chain, self.shard, *self._given)
+            self._counts = StreamCounts(self.base, self.plan, self.chain, *self._given)
         return self._counts
 
     def count_epochs(self, first: int, stop: int | None) -> None:
