@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from loaderx import DataLoader, Dataset
-from loaderx.engines import Processes, Shared, Threads
+from loaderx.engines import Engine, Shared
 
 
 @contextlib.contextmanager
 def over_one_pool(
-    datasets: Iterable[Dataset[Any]], engine: Processes | Threads
+    datasets: Iterable[Dataset[Any]], engine: Engine
 ) -> Iterator[list[DataLoader[Any]]]:
     """A loader of each dataset, for tests of data: starting workers takes longer than these."""
     shared = Shared(engine)

@@ -16,16 +16,20 @@ from loaderx.engines.threads import Threads
 from loaderx.memory import PoolPerThread
 
 if TYPE_CHECKING:
+    from loaderx.engines.elsewhere.executor import Executor
+    from loaderx.engines.elsewhere.ray_engine import Ray
     from loaderx.engines.shared_engine import Shared
 
 __all__ = [
     "Auto",
     "Engine",
+    "Executor",
     "Inline",
     "Measured",
     "Pending",
     "PoolPerThread",
     "Processes",
+    "Ray",
     "Session",
     "Shared",
     "Task",
@@ -43,4 +47,12 @@ def __getattr__(name: str) -> object:
         from loaderx.engines.shared_engine import Shared
 
         return Shared
+    if name == "Executor":
+        from loaderx.engines.elsewhere.executor import Executor
+
+        return Executor
+    if name == "Ray":
+        from loaderx.engines.elsewhere.ray_engine import Ray
+
+        return Ray
     raise AttributeError(f"module 'loaderx.engines' has no attribute {name!r}")

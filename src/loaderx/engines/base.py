@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from loaderx.errors import LoaderxError, RecordError, one_line, warn_user
+from loaderx.frozen import Frozen
 from loaderx.memory import Lend
 
 Task: TypeAlias = tuple[int, ...]
@@ -58,6 +59,24 @@ class Measured:
         self.failures = failures  # records that `on_error` replaced or left out
         self.times = times
         self.read = read  # records, for a batch of a stream
+
+
+class WorkerStats(Frozen):
+    """What a worker elsewhere has done: an entry of `Stats.workers`.
+
+    Attributes:
+        name: its machine and process.
+        way: how its elements come: ``direct`` or ``store`` with Ray, else ``executor``.
+        made: tasks.
+        making_s: seconds that it took for them.
+        travel_s: seconds that tasks and elements were on their way, waiting included.
+    """
+
+    name: str
+    way: str
+    made: int
+    making_s: float
+    travel_s: float
 
 
 class Work:
@@ -205,6 +224,10 @@ class Session:
     def describe(self) -> tuple[str, str]:
         """The engine that runs, such as ``threads(2)``, and why: `loader.stats` shows both."""
         return type(self).__name__.lower().removesuffix("session"), "it was asked for"
+
+    def workers_stats(self) -> Sequence[WorkerStats]:
+        """What each worker has done, for engines whose workers may be on other machines."""
+        return ()
 
     def begin(self, tasks: int | None) -> None:
         """Announces a series of ``tasks`` (None: unknown number).  For engines that measure."""

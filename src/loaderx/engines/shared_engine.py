@@ -15,15 +15,18 @@ import threading
 import weakref
 from collections.abc import Iterator, Sequence
 
+from loaderx.engines.auto import Auto
 from loaderx.engines.base import (
     Element,
+    Engine,
     Pending,
     Session,
     Task,
     Work,
+    WorkerStats,
     warn_if_in_order,
 )
-from loaderx.engines.processes import Processes
+from loaderx.engines.inline import Inline
 from loaderx.engines.threads import Threads
 from loaderx.errors import ArgumentError, ArgumentTypeError, RecordError
 from loaderx.memory import Lend
@@ -43,12 +46,13 @@ class Shared:
     iterator by then.  A loader that joins later makes them start again.
 
     Args:
-        engine: `Threads` or `Processes`.  Its ``num_workers`` and ``prefetch`` are for all loaders
-            together.
+        engine: one that has workers, such as `Threads`, `Processes`, `Executor` or `Ray`.  Its
+            ``num_workers`` and ``prefetch`` are for all loaders together.
     """
 
-    def __init__(self, engine: Threads | Processes) -> None:
-        if not isinstance(engine, (Threads, Processes)):
+    def __init__(self, engine: Engine) -> None:
+        is_engine = callable(getattr(engine, "session", None)) and not isinstance(engine, type)
+        if not is_engine or isinstance(engine, (Auto, Inline, Shared)):
             raise ArgumentTypeError(
                 "Shared takes an engine that has workers, such as Shared(Processes(4)); got "
                 f"{engine!r}."
@@ -138,6 +142,9 @@ class SharedSession(Session):
         others = [one for one in self._engine.members() if one.joined and one.is_in_use]
         if not any(one.joined and one.joined[0] is joined[0] for one in others):
             joined[0].close()
+
+    def workers_stats(self) -> Sequence[WorkerStats]:
+        return () if self.joined is None else self.joined[0].workers_stats()
 
     def describe(self) -> tuple[str, str]:
         together, _ = self._engine.join(self)

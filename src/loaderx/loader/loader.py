@@ -386,7 +386,8 @@ class DataLoader(Generic[T]):
             for iterator in self._living():
                 iterator._count()
             order_seconds = self._work.plan.order_seconds if self._work else 0.0
-            found = summary(self._counters, order_seconds)
+            workers = self._session.workers_stats() if self._session else ()
+            found = summary(self._counters, order_seconds, workers)
             if reset:
                 self._counters.clear(order_seconds)
             return found

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from loaderx.engines.base import Timing, workers_of
+from loaderx.engines.base import Timing, WorkerStats, workers_of
 from loaderx.frozen import Frozen
 from loaderx.loader.failures import Failure, FailureLog
 from loaderx.loader.sampling import Estimate
@@ -21,6 +21,7 @@ _LEAVES = {np.ndarray, *UNCHANGED}  # types that need no look inside
 KEPT_EPOCHS = 16
 SHOWN_EPOCHS = 4
 SHOWN_PARTS = 12
+SHOWN_WORKERS = 16
 
 
 class EpochCounters:
@@ -145,6 +146,8 @@ class Stats(Frozen):
         reason: why that engine was chosen.
         parts: for a mix with nothing above it but a batch and stages that keep every element in its
             place, the rows of each dataset in these batches, of all hosts; else empty.
+        workers: what each worker has done since it started, for engines whose workers may be on
+            other machines (see `WorkerStats`); else empty.
     """
 
     batches: int
@@ -160,6 +163,7 @@ class Stats(Frozen):
     engine: str
     reason: str
     parts: Mapping[str, int] = {}
+    workers: tuple[WorkerStats, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as numbers, strings, lists and dicts: for JSON, or a logger of metrics."""
@@ -170,8 +174,7 @@ class Stats(Frozen):
         if self.stage_s:
             lines.append(self._how_timed())
             lines += [f"  {time:>11}  {stage}" for stage, time in self._stage_times()]
-        rows = self._epoch_rows()
-        if rows:
+        for rows in (self._epoch_rows(), self._worker_rows()):
             widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
             lines += [
                 "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
@@ -189,9 +192,8 @@ class Stats(Frozen):
             parts.append(f"<p>{escape(self._how_timed())}</p>")
             times = ([stage, time] for stage, time in self._stage_times())
             parts.append(_table(times, escape))
-        rows = self._epoch_rows()
-        if rows:
-            parts.append(_table(rows, escape, head=True))
+        tables = (self._epoch_rows(), self._worker_rows())
+        parts += [_table(rows, escape, head=True) for rows in tables if rows]
         return "".join(parts)
 
     def _summary(self) -> list[tuple[str, str]]:
@@ -247,6 +249,16 @@ class Stats(Frozen):
             rows.append([*numbers, f"{one.seconds:.3f}", f"{one.waited_s:.3f}"])
         return rows
 
+    def _worker_rows(self) -> list[list[str]]:
+        """A table of the workers, with a header row; empty if there are none to tell of."""
+        rows = [["worker", "way", "tasks", "making", "on the way"]] if self.workers else []
+        for one in self.workers[:SHOWN_WORKERS]:
+            times = f"{one.making_s:.3f} s", f"{one.travel_s:.3f} s"
+            rows.append([one.name or "not started", one.way or "-", f"{one.made:,}", *times])
+        if len(self.workers) > SHOWN_WORKERS:
+            rows.append([f"{len(self.workers) - SHOWN_WORKERS} more", "", "", "", ""])
+        return rows
+
 
 def _plain(value: object) -> object:
     if isinstance(value, Frozen):
@@ -267,7 +279,7 @@ def _table(
     return f"<table>{''.join(lines)}</table>"
 
 
-def summary(counters: Counters, order_seconds: float) -> Stats:
+def summary(counters: Counters, order_seconds: float, workers: Sequence[WorkerStats] = ()) -> Stats:
     """The counters as `Stats`."""
     order_s = order_seconds - counters.order_before
     timed = counters.stages
@@ -292,4 +304,5 @@ def summary(counters: Counters, order_seconds: float) -> Stats:
         engine=counters.engine,
         reason=counters.reason,
         parts=dict(counters.parts),
+        workers=tuple(workers),
     )

@@ -38,8 +38,11 @@ def build_array(
     return np.ndarray(shape, dtype, byte_range, inside, strides)
 
 
-def reduce_mapped(array: Array, base: Any) -> Any:
-    """An array on a mapped file by path and offset; None if the path names another file now."""
+def reduce_mapped(array: Array, base: Any, *, is_elsewhere: bool) -> Any:
+    """An array on a mapped file by path and offset; None if the path names another file now.
+
+    Without its identity if it goes elsewhere: on another machine the file has another inode.
+    """
     path = os.path.abspath(base.filename)
     address, low, high = bounds(array)
     start = _offset_in_file(base, low)
@@ -47,8 +50,8 @@ def reduce_mapped(array: Array, base: Any) -> Any:
     if identity is None:
         return None
     return _open_mapped, (
-        path, identity, base.mode == "r", start, high - low, address - low, array.shape,
-        array.strides, array.dtype, array.flags.writeable,
+        path, None if is_elsewhere else identity, base.mode == "r", start, high - low,
+        address - low, array.shape, array.strides, array.dtype, array.flags.writeable,
     )  # fmt: skip
 
 
@@ -122,7 +125,7 @@ def _has_same_bytes(path: str, start: int, seen: Array) -> bool:
 
 def _open_mapped(
     path: str,
-    identity: Identity,
+    identity: Identity | None,
     is_frozen: bool,
     start: int,
     length: int,
@@ -135,7 +138,9 @@ def _open_mapped(
     with open_regular(path, "r+b" if writable else "rb") as file:
         now = Identity.of(file)
         # A file that others may write to must be the same file, and long enough.
-        if is_frozen or not identity.is_same_file(now) or now.size < start + length:
+        if identity is not None and (
+            is_frozen or not identity.is_same_file(now) or now.size < start + length
+        ):
             change = identity.change(now)
             if change:
                 raise changed(path, change)

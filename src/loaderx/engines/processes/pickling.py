@@ -85,14 +85,9 @@ class SharedPayload:
         replaced: list[str] = []
         self.reset_attributes: list[ResetAttribute] = []
         self._init = b"" if init is None else _pickled_init(init)
-        self.pickled = _pickled_work(work, buffers, replaced, self.reset_attributes)
-        if replaced:
-            paths = ", ".join(dict.fromkeys(replaced))
-            warn_user(
-                f"no longer the files that were mapped: {paths}. Worker processes get the rows of "
-                "the old files, as this process sees them, from a copy in memory."
-            )
-        raws, self._order = _without_duplicates(buffers)
+        self.pickled = pickled_work(work, buffers, replaced, self.reset_attributes)
+        warn_of_replaced(replaced)
+        raws, self._order = without_duplicates(buffers)
         self.nbytes = sum(raw.nbytes for raw in raws)
         _check_memory(self.nbytes, free_share)
         with explained("the dataset cannot be shared with worker processes"):
@@ -202,11 +197,35 @@ def _pickled_init(init: Init) -> bytes:
         ) from error
 
 
-def _pickled_work(
-    work: Work, buffers: list[pickle.PickleBuffer], replaced: list[str], reset: list[ResetAttribute]
+def warn_of_replaced(replaced: Sequence[str]) -> None:
+    """Warns of mapped files whose paths name other files by now."""
+    if replaced:
+        paths = ", ".join(dict.fromkeys(replaced))
+        warn_user(
+            f"no longer the files that were mapped: {paths}. Worker processes get the rows of "
+            "the old files, as this process sees them, from a copy in memory."
+        )
+
+
+def pickled_work(
+    work: Work,
+    buffers: list[pickle.PickleBuffer],
+    replaced: list[str],
+    reset: list[ResetAttribute],
+    files: set[str] | None = None,
 ) -> bytes:
+    """The work, without its large arrays.
+
+    Args:
+        work: to be pickled.
+        buffers: gets the large arrays.
+        replaced: gets the paths of mapped files that name other files by now.
+        reset: gets the attributes that were sent with their values from before the first use.
+        files: for workers that may be on other machines, where a file has another inode: gets the
+            paths of the files that they read.  None: workers are processes of this machine.
+    """
     try:
-        return _pickled(work, buffers, replaced)
+        return _pickled(work, buffers, replaced, files=files)
     except LoaderxError:
         raise
     except Exception as error:
@@ -214,7 +233,7 @@ def _pickled_work(
         replaced.clear()
         given = _given(work)
         with contextlib.suppress(Exception):
-            return _pickled(work, buffers, replaced, given, reset)
+            return _pickled(work, buffers, replaced, given, reset, files)
         buffers.clear()
         raise _error_for(work, given, error) from error
 
@@ -254,6 +273,7 @@ def _pickled(
     replaced: list[str],
     given: Sequence[AttributesBeforeUse] = (),
     reset: list[ResetAttribute] | None = None,
+    files: set[str] | None = None,
 ) -> bytes:
     def keep(buffer: pickle.PickleBuffer) -> bool:
         if buffer.raw().nbytes < SHARED_BYTES:
@@ -264,7 +284,7 @@ def _pickled(
     out = io.BytesIO()
     pickler = _Pickler(out, protocol=5, buffer_callback=keep)
     pickler.replaced = replaced
-    pickler.given = given
+    pickler.given, pickler.files = given, files
     pickler.reset_attributes = [] if reset is None else reset
     pickler.dump(value)
     return out.getvalue()
@@ -283,6 +303,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Paths of mapped files that name other files by now."""
     given: Sequence[AttributesBeforeUse] = ()
     reset_attributes: list[ResetAttribute]
+    files: set[str] | None = None
+    """Paths of files, for workers that may be on other machines."""
 
     def reducer_override(self, value: Any) -> Any:
         for given in self.given:
@@ -295,14 +317,19 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             if reduced is not None:
                 return reduced
         elif isinstance(value, ForWorkers):
-            return value.for_workers()
+            if self.files is None:
+                return value.for_workers()
+            self.files.update(getattr(value, "paths", ()))
         elif type(value) is _CachedFunction:
             if not _is_importable(value):
                 return _reduce_cached(value)
         elif type(value) is functools.cached_property:  # has a lock before Python 3.12
             return _cached_property, (value.func, value.attrname)
         elif type(value).__module__.startswith("h5py.") and type(value).__name__ == "Dataset":
-            return _open_h5py, (os.path.abspath(value.file.filename), value.name)
+            path = os.path.abspath(value.file.filename)
+            if self.files is not None:
+                self.files.add(path)
+            return _open_h5py, (path, value.name)
         return super().reducer_override(value)
 
     def _reduce_array(self, array: Array) -> Any:
@@ -313,8 +340,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if array.nbytes < SHARED_BYTES or array.dtype.hasobject:
             return None
         if base is not None and base.filename is not None and base.mode != "c":
-            reduced = reduce_mapped(array, base)
+            reduced = reduce_mapped(array, base, is_elsewhere=self.files is not None)
             if reduced is not None:
+                if self.files is not None:
+                    self.files.add(os.path.abspath(base.filename))
                 return reduced
             self.replaced.append(os.path.abspath(base.filename))
         return None if _is_flat_bytes(array) else _reduce_array(array)
@@ -386,7 +415,7 @@ def _open_h5py(path: str, name: str) -> Any:
     return h5py.File(path, "r")[name]
 
 
-def _without_duplicates(buffers: list[pickle.PickleBuffer]) -> tuple[list[memoryview], list[int]]:
+def without_duplicates(buffers: list[pickle.PickleBuffer]) -> tuple[list[memoryview], list[int]]:
     """The distinct buffers, and for each buffer its index among them."""
     raws: list[memoryview] = []
     order: list[int] = []

@@ -105,12 +105,12 @@ class Slot:
         block: Any
         (block,) = pool.lend(Layout.of(((layout.nbytes,), np.dtype(np.uint8))))
         block[...] = self.root[: layout.nbytes]  # in one piece: leaves may share memory
-        return _views(layout, block)
+        return views(layout, block)
 
     def _arrange(self, layout: ElementLayout) -> None:
         self.map_at_least(layout.nbytes)
         self._layout = layout
-        self._views = _views(layout, self.root)
+        self._views = views(layout, self.root)
         self.idle = getrefcount(self.root)
 
     def map_at_least(self, nbytes: int) -> None:
@@ -131,7 +131,7 @@ class Slot:
         self._unmap()
 
 
-def _views(layout: ElementLayout, root: Any) -> list[Array | None]:
+def views(layout: ElementLayout, root: Any) -> list[Array | None]:
     return [
         None if place is None else np.ndarray(place[1], place[2], root, place[0], place[3])
         for place in layout.places
@@ -200,7 +200,7 @@ class SlotWriter:
 
     def write(self, element: Any) -> tuple[ElementLayout, list[Any]]:
         """Writes an element to the slot; returns its layout, and leaves that cannot lie there."""
-        leaves, structure = flatten(element) if _is_plain(element) else ([element], LEAF)
+        leaves, structure = flatten(element) if is_plain(element) else ([element], LEAF)
         places: list[LeafPlace | None] = []
         others: list[Any] = []
         stayed: set[int] = set()
@@ -324,16 +324,16 @@ def _overlaps(array: Array) -> bool:
     return bool(extent < array.nbytes)
 
 
-def _is_plain(tree: Any) -> bool:
+def is_plain(tree: Any) -> bool:
     """True if the tree can be rebuilt exactly from its leaves.  Else it is pickled whole."""
     kind = type(tree)
     if kind is dict:
         kinds = set(map(type, tree.values()))
-        return kinds == {np.ndarray} or all(map(_is_plain, tree.values()))
+        return kinds == {np.ndarray} or all(map(is_plain, tree.values()))
     if kind is tuple or kind is list or hasattr(kind, "_fields"):
-        return all(map(_is_plain, tree))
+        return all(map(is_plain, tree))
     if hasattr(kind, "__dataclass_fields__"):
         fields = vars(tree) if hasattr(tree, "__dict__") else {}
         inits = {name for name, field in kind.__dataclass_fields__.items() if field.init}
-        return set(fields) == inits and all(map(_is_plain, fields.values()))
+        return set(fields) == inits and all(map(is_plain, fields.values()))
     return not isinstance(tree, (Mapping, tuple, list))

@@ -1,0 +1,201 @@
+"""Gives tasks to workers that may vanish, stand still or come later; needs no network.
+
+A *hand* is a worker that can be sent tasks: it has a few under way, so that it never waits for the
+next.  Answers come in any order.  The tasks of a lost hand go to the front of the queue.
+
+A hand that stands still cannot be told from a slow one.  So when the consumer waits for a task, and
+another hand has done two tasks that it was sent later, that hand is sent the task as well: a task
+makes the same element anywhere, and the first answer counts.
+
+The consumer only appends to the queue and wakes the *sender*, a thread: an exception that a signal
+handler raises in the consumer cannot leave a task half sent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import time
+from collections import deque
+from queue import SimpleQueue
+from typing import NamedTuple, Protocol, TypeAlias
+
+from loaderx.engines.base import Element, Task
+
+OVERTAKEN = 2  # later tasks that another worker has done, after which it gets this one too
+MOST_DEATHS = 3  # of workers while they made the same task
+_IDLE_S = 0.25  # after which an idle hand may get a task that is waited for
+
+
+Outcome: TypeAlias = tuple[Element, BaseException | None]
+"""What a worker made of a task, or its error."""
+
+
+class Job:
+    """A task and its result."""
+
+    __slots__ = (
+        "_done", "deaths", "hands", "is_done", "number", "outcome", "sent_at", "task", "turn",
+    )  # fmt: skip
+
+    def __init__(self, task: Task, number: int) -> None:
+        self.task, self.number = task, number
+        self.hands: set[Hand] = set()  # those that make it
+        self.turn = 0  # grows with every task that is sent
+        self.sent_at = 0.0
+        self.deaths = 0
+        self.is_done = False  # it has an outcome, or none is wanted
+        self.outcome: Outcome | None = None
+        self._done = threading.Lock()
+        self._done.acquire()
+
+    def finish(self, outcome: Outcome | None = None) -> None:
+        """Sets the result, unless there is one.  Safe to call from anywhere."""
+        if not self.is_done:
+            self.outcome, self.is_done = outcome, True
+        with contextlib.suppress(RuntimeError):
+            self._done.release()
+
+    def wait(self, seconds: float) -> bool:
+        """Waits for the result; for one thread."""
+        return self._done.acquire(timeout=seconds) or self.is_done
+
+
+class Line(Protocol):
+    """A way to a worker."""
+
+    def send(self, job: Job) -> None:
+        """Sends a task, without waiting for the worker; `OSError` if that cannot be."""
+
+
+class Sent(NamedTuple):
+    """A task that a worker was sent."""
+
+    job: Job
+    turn: int
+    at: float
+
+
+class Hand:
+    """A worker that can be sent tasks."""
+
+    def __init__(self, line: Line, depth: int) -> None:
+        self.line, self.depth = line, depth
+        self.under_way: dict[int, Sent] = {}
+        self.done: deque[int] = deque([-1] * OVERTAKEN, OVERTAKEN)  # turns of its last tasks
+
+
+class Dispatch:
+    """The tasks of one session, and the hands that make them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._numbers, self._turns = itertools.count(1), itertools.count(1)
+        self._queue: deque[Job] = deque()
+        self._awaited: dict[Job, None] = {}
+        self._hands: list[Hand] = []
+        self._wake: SimpleQueue[None] = SimpleQueue()  # unlike an Event it has no lock
+        self.is_stopped = False
+
+    def submit(self, task: Task) -> Job:
+        job = Job(task, next(self._numbers))
+        self._queue.append(job)
+        self._wake.put(None)
+        if self.is_stopped:
+            job.finish()
+        return job
+
+    def wait(self, job: Job, seconds: float) -> bool:
+        """Waits for a result; called again and again."""
+        self._awaited[job] = None
+        self._wake.put(None)
+        try:
+            return job.wait(seconds)
+        finally:
+            # A result holds what the consumer does with it: the sender must not keep it.
+            self._awaited.pop(job, None)
+
+    @property
+    def has_hands(self) -> bool:
+        return bool(self._hands)
+
+    def run_sender(self) -> None:
+        """Sends tasks until all is stopped; the main loop of a thread."""
+        while not self.is_stopped:
+            self._wake.get()
+            with self._lock:
+                for hand in list(self._hands):
+                    self._fill(hand)
+
+    # For the threads of the workers ---------------------------------------------------------------
+
+    def join(self, hand: Hand) -> None:
+        with self._lock:
+            self._hands.append(hand)
+        self._wake.put(None)
+
+    def leave(self, hand: Hand) -> list[Job]:
+        """Takes back the tasks of a hand that is lost: they are next for the others."""
+        with self._lock:
+            if hand not in self._hands:
+                return []
+            self._hands.remove(hand)
+            left = [sent.job for sent in hand.under_way.values() if not sent.job.is_done]
+            hand.under_way.clear()
+            for job in sorted(left, key=lambda job: -job.number):
+                job.hands.discard(hand)
+                if not job.hands:
+                    self._queue.appendleft(job)
+        self._wake.put(None)
+        return left
+
+    def answer(self, hand: Hand, number: int, outcome: Outcome) -> None:
+        """Takes a result, and sends the next task."""
+        with self._lock:
+            sent = hand.under_way.pop(number, None)
+            if sent is not None:
+                hand.done.append(sent.turn)
+                sent.job.finish(outcome)
+            self._fill(hand)
+
+    def stop(self, error: BaseException | None = None) -> None:
+        """Ends the sender, and all tasks without a result.  Safe to call from anywhere."""
+        self.is_stopped = True
+        self._wake.put(None)
+        sent = [one.job for hand in list(self._hands) for one in list(hand.under_way.values())]
+        for job in [*sent, *list(self._queue)]:
+            job.finish(None if error is None else (None, error))
+
+    def _fill(self, hand: Hand) -> None:
+        while len(hand.under_way) < hand.depth and hand in self._hands and not self.is_stopped:
+            job = self._overtaken(hand) or self._next()
+            if job is None:
+                return
+            sent = Sent(job, next(self._turns), time.monotonic())
+            if not job.hands:
+                job.turn, job.sent_at = sent.turn, sent.at
+            job.hands.add(hand)
+            hand.under_way[job.number] = sent
+            try:
+                hand.line.send(job)
+            except OSError:
+                self.leave(hand)
+
+    def _next(self) -> Job | None:
+        while self._queue:
+            job = self._queue.popleft()
+            if not job.is_done:
+                return job
+        return None
+
+    def _overtaken(self, hand: Hand) -> Job | None:
+        """A task that is waited for, and that this hand would have made by now."""
+        for job in list(self._awaited):
+            if job.is_done or len(job.hands) != 1 or hand in job.hands:
+                continue
+            later = [turn > job.turn for turn in hand.done]
+            is_idle = not self._queue and not hand.under_way
+            if all(later) or (is_idle and time.monotonic() - job.sent_at > _IDLE_S and any(later)):
+                return job
+        return None
