@@ -136,11 +136,20 @@ class Listener:
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
         threading.Thread(target=self._accept, daemon=True, name="loaderx-listen").start()
 
+    def close(self) -> None:
+        if self._served is not None:
+            self._served.close()
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
     def _accept(self) -> None:
         while True:
             try:
                 connection, _ = self._socket.accept()
             except OSError:
+                if self._socket.fileno() < 0:
+                    return
                 time.sleep(0.1)  # out of descriptors, say
                 continue
             if not self._guests.acquire(blocking=False):

@@ -1,0 +1,190 @@
+"""Which worker makes which task, with workers that come, go, and stand still."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loaderx.engines.elsewhere import dispatch as module
+from loaderx.engines.elsewhere.dispatch import OVERTAKEN, Dispatch, Hand
+
+
+class Line:
+    """Notes what it is sent."""
+
+    def __init__(self):
+        self.sent = []
+        self.is_broken = False
+
+    def send(self, job):
+        if self.is_broken:
+            raise OSError("broken")
+        self.sent.append(job.number)
+
+
+@contextlib.contextmanager
+def running():
+    dispatch = Dispatch()
+    thread = threading.Thread(target=dispatch.run_sender, name="loaderx-send", daemon=True)
+    thread.start()
+    try:
+        yield dispatch
+    finally:
+        dispatch.stop()
+        thread.join(30)
+
+
+def joined(dispatch, depth=2):
+    hand = Hand(Line(), depth)
+    dispatch.join(hand)
+    return hand
+
+
+def settle(dispatch):
+    """Sends what can be sent, in this thread."""
+    with dispatch._lock:
+        for hand in list(dispatch._hands):
+            dispatch._fill(hand)
+
+
+def finish(dispatch, hand, number):
+    dispatch.answer(hand, number, (f"element {number}", None))
+
+
+def test_tasks_go_out_in_order_and_no_more_than_a_hand_may_have():
+    dispatch = Dispatch()
+    jobs = [dispatch.submit((step,)) for step in range(5)]
+    one, two = joined(dispatch), joined(dispatch)
+    settle(dispatch)
+    assert (one.line.sent, two.line.sent) == ([1, 2], [3, 4])
+    finish(dispatch, two, 3)
+    assert two.line.sent == [3, 4, 5]
+    assert [job.is_done for job in jobs] == [False, False, True, False, False]
+    assert jobs[2].outcome == ("element 3", None)
+
+
+def test_the_tasks_of_a_lost_hand_are_next():
+    dispatch = Dispatch()
+    jobs = [dispatch.submit((step,)) for step in range(6)]
+    one, two = joined(dispatch), joined(dispatch)
+    settle(dispatch)
+    assert dispatch.leave(one) == jobs[:2]
+    assert dispatch.leave(one) == []
+    finish(dispatch, two, 3)
+    finish(dispatch, two, 4)
+    assert two.line.sent == [3, 4, 1, 2]
+
+
+def test_a_hand_that_cannot_be_sent_to_is_lost():
+    dispatch = Dispatch()
+    for step in range(3):
+        dispatch.submit((step,))
+    one, two = joined(dispatch), joined(dispatch)
+    one.line.is_broken = True
+    settle(dispatch)
+    assert two.line.sent == [1, 2]
+
+
+def test_cancelled_tasks_are_not_sent():
+    dispatch = Dispatch()
+    jobs = [dispatch.submit((step,)) for step in range(3)]
+    jobs[0].finish()
+    hand = joined(dispatch)
+    settle(dispatch)
+    assert hand.line.sent == [2, 3]
+
+
+def test_a_task_that_stands_still_is_given_to_a_hand_that_has_overtaken_it():
+    """After two tasks that were sent later, and only while it is waited for."""
+    dispatch = Dispatch()
+    jobs = [dispatch.submit((step,)) for step in range(12)]
+    still, other = joined(dispatch, 1), joined(dispatch, 1)
+    settle(dispatch)
+    for number in (2, 3, 4):
+        finish(dispatch, other, number)
+    assert other.line.sent == [2, 3, 4, 5], "nothing is made twice before it is waited for"
+    dispatch._awaited[jobs[0]] = None
+    finish(dispatch, other, 5)
+    assert other.line.sent[-1] == 1
+    finish(dispatch, other, 1)
+    assert jobs[0].outcome == ("element 1", None)
+    assert other.line.sent[-1] == 6
+    finish(dispatch, still, 1)  # the second answer is ignored
+    assert jobs[0].outcome == ("element 1", None)
+
+
+def test_a_task_is_made_by_two_hands_at_most():
+    dispatch = Dispatch()
+    jobs = [dispatch.submit((step,)) for step in range(30)]
+    still, *others = [joined(dispatch, 1) for _ in range(3)]
+    settle(dispatch)
+    dispatch._awaited[jobs[0]] = None
+    for _ in range(OVERTAKEN + 2):
+        for hand in others:
+            number = hand.line.sent[-1]
+            if number != 1:
+                finish(dispatch, hand, number)
+    assert sum(1 in hand.line.sent for hand in (still, *others)) == 2
+
+
+def test_an_idle_hand_gets_a_task_that_is_waited_for(monkeypatch):
+    """With a short window the others have nothing else to do."""
+    monkeypatch.setattr(module, "_IDLE_S", 0.0)
+    with running() as dispatch:
+        first, _ = dispatch.submit((0,)), dispatch.submit((1,))
+        still, other = Hand(Line(), 1), Hand(Line(), 1)
+        dispatch.join(still)
+        while not still.line.sent:
+            pass
+        dispatch.join(other)
+        while not other.line.sent:
+            pass
+        finish(dispatch, other, 2)
+        while other.line.sent[-1] != 1:
+            dispatch.wait(first, 0.001)
+        finish(dispatch, other, 1)
+        assert dispatch.wait(first, 30)
+
+
+def test_stopping_ends_all_that_wait():
+    with running() as dispatch:
+        joined(dispatch, 1)
+        jobs = [dispatch.submit((step,)) for step in range(3)]
+        error = ValueError("no workers")
+        dispatch.stop(error)
+        assert all(dispatch.wait(job, 30) for job in jobs)
+        assert {job.outcome for job in jobs} == {(None, error)}
+        assert dispatch.submit((9,)).is_done
+
+
+@given(st.data())
+def test_every_task_is_answered_whatever_hands_do(data):
+    dispatch = Dispatch()
+    jobs = [dispatch.submit((step,)) for step in range(data.draw(st.integers(1, 12)))]
+    hands = [joined(dispatch, data.draw(st.integers(1, 3)))]
+    for _ in range(200):
+        settle(dispatch)
+        if all(job.is_done for job in jobs):
+            break
+        dispatch._awaited = dict.fromkeys(data.draw(st.sampled_from([jobs, jobs[:1], []])))
+        busy = [hand for hand in hands if hand.under_way]
+        does = data.draw(st.sampled_from(["answer", "answer", "leave", "join"]))
+        if does == "join" or not busy:
+            hands.append(joined(dispatch, data.draw(st.integers(1, 3))))
+            continue
+        hand = data.draw(st.sampled_from(busy))
+        if does == "leave":
+            dispatch.leave(hand)
+            hands.remove(hand)
+        else:
+            finish(dispatch, hand, data.draw(st.sampled_from(sorted(hand.under_way))))
+    while not all(job.is_done for job in jobs):
+        hands.append(joined(dispatch, len(jobs)))
+        settle(dispatch)
+        for hand in hands:
+            for number in list(hand.under_way):
+                finish(dispatch, hand, number)
+    assert [job.outcome for job in jobs] == [(f"element {job.number}", None) for job in jobs]
