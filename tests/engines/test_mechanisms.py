@@ -16,10 +16,11 @@ import pytest
 
 from chains import arrays
 from chunk_sources import Chunks, reads
+from executors import process_pool
 from fetched import Fetched
 from inside import session_of
 from loaderx import DataLoader, Dataset
-from loaderx.engines import Auto, PoolPerThread, Processes, Session, Shared, Threads
+from loaderx.engines import Auto, Executor, PoolPerThread, Processes, Session, Shared, Threads
 from loaderx.loader.tasks.ranges import RangeTasks
 from loaderx.loader.tasks.records import RecordTasks
 from loaderx.loader.tasks.shared_steps import SharedStepTasks
@@ -70,6 +71,8 @@ ENGINES = {
     "auto: threads": Auto,
     "auto: processes": Auto,
     "outside": lambda workers: Outside(),
+    "executor: threads": lambda workers: Executor(lambda: ThreadPoolExecutor(workers)),
+    "executor: processes": lambda workers: Executor(lambda: process_pool(workers)),
 }
 
 

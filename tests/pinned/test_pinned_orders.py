@@ -19,10 +19,11 @@ from typing import Any
 
 import pytest
 
+from executors import process_pool
 from inside import node_of, session_of
 from loaderx import ChainError, DataLoader, Dataset, merge_states
 from loaderx.chain.node import Node
-from loaderx.engines import Auto, Processes, Shared
+from loaderx.engines import Auto, Engine, Executor, Processes, Shared
 from loaderx.stages import mixture, nodes
 from tests.pinned.chains import CHAINS
 from tests.pinned.inputs import write_files
@@ -175,17 +176,29 @@ def test_auto_that_takes_threads(name, make):
     compare(read, PINS[name][FIRST].split(), f"{name}, auto")
 
 
+def check_shared(names: Iterable[str], row: str, make: Any, engine: Engine) -> None:
+    """Several chains in the same workers."""
+    engine = Shared(engine)
+    iterators = {name: begin(make(name), *ROWS[row], engine) for name in names if row in PINS[name]}
+    for name, iterator in iterators.items():
+        compare(
+            Read(iterator, elements_of(row)), PINS[name][row].split(), f"{name}, {row}, {engine}"
+        )
+    for iterator in iterators.values():
+        iterator.close()
+
+
 @pytest.mark.parametrize("names", tens(CHAINS if ALL else IN_PROCESSES), ids=lambda ten: ten[0])
 @pytest.mark.parametrize("row", [FIRST, *[SECOND_HOST] * ALL])
 def test_processes(names, row, make):
     """Ten chains at a time, in the same two workers."""
-    engine = Shared(Processes(2))
-    iterators = {name: begin(make(name), *ROWS[row], engine) for name in names if row in PINS[name]}
-    for name, iterator in iterators.items():
-        where = f"{name}, {row}, engine processes"
-        compare(Read(iterator, elements_of(row)), PINS[name][row].split(), where)
-    for iterator in iterators.values():
-        iterator.close()
+    check_shared(names, row, make, Processes(2))
+
+
+@pytest.mark.parametrize("names", tens(CHAINS if ALL else IN_PROCESSES), ids=lambda ten: ten[0])
+@pytest.mark.parametrize("row", [FIRST, *[SECOND_HOST] * ALL])
+def test_executor(names, row, make):
+    check_shared(names, row, make, Executor(process_pool))
 
 
 @pytest.mark.parametrize("name", [name for name in CHAINS if name != LIMITED])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -13,8 +15,9 @@ from hypothesis import strategies as st
 
 import stream_oracle
 from chains import arrays
+from executors import process_pool
 from loaderx import DataLoader, Dataset, LoaderxWarning, merge_states
-from loaderx.engines import Auto, Inline, Processes, Threads
+from loaderx.engines import Auto, Executor, Inline, Processes, Threads
 from one_pool import over_one_pool
 from oracle import assert_same
 from plain import grow, jitter
@@ -23,8 +26,13 @@ from stream_chains import batched_streams, odd, record_streams
 # Generated streams run on every engine, also those for which workers have nothing to do.
 pytestmark = pytest.mark.filterwarnings("ignore:.*what stands above from_iterable runs in the")
 
-ENGINES = [Inline(), Threads(1), Threads(2), Threads(5, prefetch=1), Auto()]
-PROCESSES = [Processes(1), Processes(3, prefetch=1)]
+EXECUTOR = Executor(functools.partial(ThreadPoolExecutor, 2), prefetch=1)
+ENGINES = [Inline(), Threads(1), Threads(2), Threads(5, prefetch=1), Auto(), EXECUTOR]
+PROCESSES = {
+    "processes1": Processes(1),
+    "processes3": Processes(3, prefetch=1),
+    "executor2": Executor(process_pool),
+}
 """Whichever engine runs is never visible in the data.  A new engine is one more entry."""
 
 MOST = 60  # elements compared of each generated stream
@@ -53,7 +61,7 @@ def test_engines_equal_inline(dataset, engine):
         assert_same(head(loader), head(dataset))
 
 
-@pytest.mark.parametrize("engine", PROCESSES, ids=lambda engine: f"processes{engine.num_workers}")
+@pytest.mark.parametrize("engine", PROCESSES.values(), ids=PROCESSES)
 def test_processes_equal_inline(engine):
     @settings(max_examples=2)
     @given(st.lists(batched_streams(), min_size=4, max_size=4))

@@ -194,6 +194,9 @@ class Session:
     shares_sources: bool = False
     """True if workers share what a source keeps in memory, as threads do."""
 
+    shares_disk: bool = True
+    """True if workers read the disks of this machine, where records may be fetched for them."""
+
     here: int = 0
     """How many of the next elements the caller should make itself, without a task."""
 

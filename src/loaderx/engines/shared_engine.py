@@ -128,6 +128,10 @@ class SharedSession(Session):
     def shares_sources(self) -> bool:  # type: ignore[override]
         return self._engine.join(self)[0].shares_sources
 
+    @property
+    def shares_disk(self) -> bool:  # type: ignore[override]
+        return self._engine.join(self)[0].shares_disk
+
     def finish(self, until: float) -> None:
         if self.joined is not None:
             self.joined[0].finish(until)

@@ -247,7 +247,8 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         steps = range(self._position, self._steps.stop)
         assert self._work is not None
         tasks = self._work.tasks(session, steps)
-        run = self._work.ahead(TaskRun(session, self._work, tasks), steps)
+        ordered = TaskRun(session, self._work, tasks)
+        run = self._work.ahead(ordered, steps) if session.shares_disk else ordered
         return run if self._place is None else self._place(run)
 
     def _open_session(self) -> Session:

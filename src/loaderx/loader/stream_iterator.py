@@ -381,11 +381,13 @@ class StreamIterator(LoaderIterator[T]):
 
     def _start(self) -> Run:
         self._setup.count_epochs(*self._epochs)
-        self._open_session().begin(self._setup.plan.unit_count(*self._epochs))
+        session = self._open_session()
+        session.begin(self._setup.plan.unit_count(*self._epochs))
         batches = self._begin()
         self._batches, self._positions = batches, batches.positions
         self._mark = (self._last, self._position, 0.0)
-        run = self._setup.work.ahead(batches, batches.lookaheads)
+        ahead = self._setup.work.ahead
+        run = ahead(batches, batches.lookaheads) if session.shares_disk else batches
         return run if self._place is None else self._place(run)
 
     def _begin(self) -> StreamRun:

@@ -7,6 +7,7 @@ import contextlib
 import socket
 import struct
 import threading
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -304,7 +305,7 @@ def test_damage_at_any_byte_is_noticed(kind, make_worker, monkeypatch):
     """Nothing wrong is ever handed on: the connection is lost, or the padding was hit."""
     monkeypatch.setattr(direct, "_wait_for", lambda connection: None)
     # Times are sent as text: else an answer would be longer at times.
-    monkeypatch.setattr(direct, "time", SimpleNamespace(monotonic=lambda: 1.0))
+    monkeypatch.setattr(direct, "time", SimpleNamespace(monotonic=lambda: 1.0, sleep=time.sleep))
     worker, length = make_worker(), answer_bytes()
     assert length > 600
     for place in range(length):

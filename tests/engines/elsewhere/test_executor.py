@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 
+from executors import process_pool
 from loaderx.engines import Executor
 from loaderx.testing import EngineContract
 
@@ -15,4 +16,4 @@ class TestThreads(EngineContract):
 
 class TestProcesses(EngineContract):
     def make_engine(self):
-        return Executor(lambda: ProcessPoolExecutor(2))
+        return Executor(process_pool)

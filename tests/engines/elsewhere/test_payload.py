@@ -8,13 +8,14 @@ import os
 import pickle
 import subprocess
 import sys
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 
+from executors import process_pool
 from inside import node_of
 from loaderx import ArgumentTypeError, DataLoader, Dataset, FileError, LoaderxError
 from loaderx.engines import Executor, Processes
@@ -234,7 +235,7 @@ def test_a_worker_that_dies_is_replaced_with_its_executor(tmp_path):
         return record
 
     dataset = Dataset.range(60).map(fatal).batch(4)
-    with DataLoader(dataset, engine=Executor(lambda: ProcessPoolExecutor(2))) as loader:
+    with DataLoader(dataset, engine=Executor(process_pool)) as loader:
         assert np.concatenate(list(loader)).tolist() == list(range(60))
     assert mark.exists()
 
@@ -244,13 +245,13 @@ def test_a_task_that_kills_workers_is_named():
         return os._exit(1) if record == 21 else record
 
     dataset = Dataset.range(60).map(fatal).batch(4)
-    with DataLoader(dataset, engine=Executor(lambda: ProcessPoolExecutor(2))) as loader:
+    with DataLoader(dataset, engine=Executor(process_pool)) as loader:
         iterator, found = iter(loader), []
         with pytest.raises(LoaderxError, match=r"3 executors in a row .*records 20 to 23"):
             while True:
                 found.append(next(iterator))
         assert len(found) == 5
-    with ProcessPoolExecutor(2) as pool, pytest.raises(LoaderxError, match="Given a function"):
+    with process_pool() as pool, pytest.raises(LoaderxError, match="Given a function"):
         list(DataLoader(dataset, engine=Executor(pool)))
 
 
@@ -260,7 +261,7 @@ def test_workers_warn_of_global_generators():
 
     dataset = Dataset.range(60).map(drawn).batch(4)
     with (
-        DataLoader(dataset, engine=Executor(lambda: ProcessPoolExecutor(1))) as loader,
+        DataLoader(dataset, engine=Executor(lambda: process_pool(1))) as loader,
         pytest.warns(LoaderxWarning, match="draw from the global generator of NumPy"),
     ):
         list(loader)
@@ -268,7 +269,7 @@ def test_workers_warn_of_global_generators():
 
 def test_stats_say_what_each_worker_has_done():
     dataset = Dataset.range(60).map(lambda i: i).batch(4)
-    with DataLoader(dataset, engine=Executor(lambda: ProcessPoolExecutor(2))) as loader:
+    with DataLoader(dataset, engine=Executor(process_pool)) as loader:
         list(loader)
         stats = loader.stats()
     assert sum(one.made for one in stats.workers) >= 15

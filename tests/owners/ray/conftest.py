@@ -28,10 +28,9 @@ class TwoRaylets:
         self.other = self.cluster.add_node(num_cpus=CPUS, resources={"other": CPUS})
         self.cluster.wait_for_nodes()
 
-    def replace_node(self):
+    def kill_node(self):
         """Kills the other node, as a machine that fails."""
         self.cluster.remove_node(self.other, allow_graceful=False)
-        self.add_node()
 
 
 @pytest.fixture(scope="session")

@@ -131,12 +131,14 @@ class Listener:
         self._key, self._make, self._hold, self._threads = key, make, hold, threads
         self._guests = threading.Semaphore(MOST_GUESTS)
         self._served: _Served | None = None
+        self._is_closed = False
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.create_server((host, 0), family=family, backlog=MOST_GUESTS)
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
         threading.Thread(target=self._accept, daemon=True, name="loaderx-listen").start()
 
     def close(self) -> None:
+        self._is_closed = True
         if self._served is not None:
             self._served.close()
         with contextlib.suppress(OSError):
@@ -148,7 +150,7 @@ class Listener:
             try:
                 connection, _ = self._socket.accept()
             except OSError:
-                if self._socket.fileno() < 0:
+                if self._is_closed:
                     return
                 time.sleep(0.1)  # out of descriptors, say
                 continue

@@ -131,6 +131,12 @@ class ExecutorSession(Session):
         workers, prefetch = self.workers, self._engine.prefetch
         return workers + (max(2, workers) if prefetch is None else prefetch)
 
+    @property
+    def shares_disk(self) -> bool:  # type: ignore[override]
+        """False for all that may have its workers on other machines."""
+        with self._lock:
+            return type(self._usable()).__module__.startswith("concurrent.futures.")
+
     def submit(self, task: Task) -> PendingCall:
         executor, future = self.start(task)
         return PendingCall(self, executor, future, task)

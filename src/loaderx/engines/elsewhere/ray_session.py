@@ -71,6 +71,13 @@ class RaySession(Session):
         tasks = (workers or 1) * engine.threads
         return tasks + (max(2, tasks) if engine.prefetch is None else engine.prefetch)
 
+    @property
+    def shares_disk(self) -> bool:  # type: ignore[override]
+        """True if the whole cluster is this machine."""
+        ray = self._usable().ray
+        machines = {node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
+        return machines == {ray.util.get_node_ip_address()}
+
     def submit(self, task: Task) -> PendingInRay:
         crew = self._usable()
         return PendingInRay(self, crew, crew.dispatch.submit(task))
