@@ -103,7 +103,7 @@ def assert_equal(found, expected):
 
 
 def test_elements_are_the_same_bytes_aligned_and_writable(make_worker):
-    tasks = [(0,), (2**64 - 1,), (1, 2), (1, 2, 3), (4, 5, 6, 7)]
+    tasks = [(0,), (2**64 - 1,), (1, 2), (1, 2, 3), (4, 5, 6, 7), (8, 4, 5, 6, 7)]
     with connected(make_worker()) as line:
         for found, task in zip(ask(line, *tasks), tasks, strict=True):
             assert_equal(found, element_of(task))
@@ -222,7 +222,7 @@ def test_silent_guests_do_not_keep_others_out_for_long(make_worker, monkeypatch)
 def test_a_damaged_task_ends_the_connection_and_the_worker_lives_on(damage, make_worker):
     worker = make_worker()
     with connected(worker) as line:
-        task = direct._TASK.pack(b"task", 1, 1, 2, 0, 0, 0)
+        task = direct._TASK.pack(b"task", 1, 1, 2, 0, 0, 0, 0)
         data = direct._with_crc(task if damage == "crc" else b"TASK" + task[4:])
         if damage == "crc":
             data = data[:-1] + bytes([data[-1] ^ 1])

@@ -1,4 +1,4 @@
-"""The actors of loaderx on this machine, as the system sees them."""
+"""The actors of the cluster that this process has started, as the system sees them."""
 
 from __future__ import annotations
 
@@ -15,4 +15,17 @@ def actors():
             with contextlib.suppress(OSError):
                 if b"ray::RayActor" in Path(f"/proc/{entry}/cmdline").read_bytes():
                     found.add(int(entry))
-    return found
+    return {pid for pid in found if _is_below(pid)}
+
+
+def _is_below(pid):
+    """Whether a process descends from this one: raylets start their workers."""
+    while pid > 1:
+        if pid == os.getpid():
+            return True
+        try:
+            status = Path(f"/proc/{pid}/stat").read_text()
+        except OSError:
+            return False
+        pid = int(status.rpartition(")")[2].split()[1])
+    return False

@@ -36,7 +36,7 @@ from loaderx.tree import Array
 
 MAGIC = b"loaderx1"
 _PROOF = struct.Struct("<16s32s")
-_TASK = struct.Struct("<4sQB4Q")
+_TASK = struct.Struct("<4sQB5Q")  # `Shared` adds one number to those of a task
 _ANSWER = struct.Struct("<4sQBIQQ")
 _CRC = struct.Struct("<I")
 _TASK_MARK, _ANSWER_MARK = b"task", b"answ"
@@ -308,7 +308,7 @@ class DirectLine:
 
     def send(self, job: Job) -> None:
         task = job.task
-        words = (*task, 0, 0, 0, 0)[:4]
+        words = (*task, 0, 0, 0, 0)[:5]
         self._connection.sendall(_with_crc(_TASK.pack(_TASK_MARK, job.number, len(task), *words)))
 
     def receive(self, unpacker: Unpacker) -> tuple[int, Packed, Outcome | None]:
