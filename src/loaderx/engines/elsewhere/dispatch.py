@@ -18,7 +18,7 @@ import itertools
 import threading
 import time
 from collections import deque
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import NamedTuple, Protocol, TypeAlias
 
 from loaderx.engines.base import Element, Task
@@ -124,6 +124,9 @@ class Dispatch:
         """Sends tasks until all is stopped; the main loop of a thread."""
         while not self.is_stopped:
             self._wake.get()
+            with contextlib.suppress(Empty):
+                while True:  # one look is enough for all that has happened
+                    self._wake.get_nowait()
             with self._lock:
                 for hand in list(self._hands):
                     self._fill(hand)

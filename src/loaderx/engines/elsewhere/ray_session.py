@@ -39,7 +39,14 @@ from loaderx.engines.elsewhere.payload import payload_of
 from loaderx.engines.elsewhere.ray_engine import Ray
 from loaderx.engines.processes.jobs import step_of
 from loaderx.engines.signals import SignalsDeferred
-from loaderx.errors import LoaderxError, MissingPackageError, RecordError, one_line, warn_user
+from loaderx.errors import (
+    ArgumentError,
+    LoaderxError,
+    MissingPackageError,
+    RecordError,
+    one_line,
+    warn_user,
+)
 
 CHECK_S = 0.25  # how often a waiting thread checks whether it is to stop
 STOP_PATIENCE_S = 10.0
@@ -407,6 +414,11 @@ def connected(address: str | None) -> Any:
         ) from error
     if not ray.is_initialized():
         ray.init(address=address, include_dashboard=False, logging_level="ERROR")
+    elif address not in (None, "auto", "local", here := ray.get_runtime_context().gcs_address):
+        raise ArgumentError(
+            f"engines.Ray(address={address!r}): this process is connected to Ray at {here} "
+            "already. Leave `address` out, or disconnect first: ray.shutdown()."
+        )
     if not _crews:
         atexit.unregister(_stop_all)
         atexit.register(_stop_all)  # last, so that it runs before Ray's own
