@@ -59,13 +59,17 @@ class Faults:
     def __init__(self, do, times=FAULTS):
         self._do, self._times = do, times
         self.done, self.errors = 0, []
+        self.steps = 0  # of the stream so far
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def _run(self):
         rng = random.Random(0)
         try:
             while self.done < self._times:
-                time.sleep(rng.uniform(0.0, 0.2))  # when it strikes, not how long it takes
+                # After some batches: else no worker would live until it has made one.
+                due = self.steps + rng.randrange(1, 8)
+                while self.steps < due:
+                    time.sleep(0.005)
                 self.done += bool(self._do(rng))
         except Exception as error:
             self.errors.append(error)
@@ -93,10 +97,11 @@ def check_stream(engine, do, times=FAULTS):
         seen = 1
         with Faults(do, times) as faults:
             last = None
-            while last is None or seen < last:
+            while last is None or seen < last:  # ten more after the last fault
                 batch = next(iterator)
                 is_right = batch["x"].tobytes() + batch["id"].tobytes() == whole(seen)
                 right, wrong, seen = right + is_right, wrong + (not is_right), seen + 1
+                faults.steps = seen
                 if last is None and faults.is_over:
                     last = seen + 10
         assert (wrong, faults.done) == (0, times)
@@ -266,7 +271,7 @@ def test_a_loader_that_waits_for_workers_says_what_they_need(monkeypatch):
     engine = Ray(1, resources={"nowhere": 1})
     loader = DataLoader(Dataset.range(8).batch(4), engine=engine)
     waiting = InThread(lambda: next(iter(loader)))
-    with pytest.warns(LoaderxWarning, match=r"Ray has started none of 1 yet.*'nowhere': 1"):
+    with pytest.warns(LoaderxWarning, match=r"Ray runs none of 1 now.*'nowhere': 1"):
         wait_until(lambda: warned, "the warning")
     loader.close()
     assert isinstance(waiting.join("next(), after close()").error, LoaderxError)

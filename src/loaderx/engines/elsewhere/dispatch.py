@@ -96,6 +96,7 @@ class Dispatch:
         self._awaited: dict[Job, None] = {}
         self._hands: list[Hand] = []
         self._wake: SimpleQueue[None] = SimpleQueue()  # unlike an Event it has no lock
+        self._last_left = time.monotonic()
         self.is_stopped = False
 
     def submit(self, task: Task) -> Job:
@@ -116,9 +117,9 @@ class Dispatch:
             # A result holds what the consumer does with it: the sender must not keep it.
             self._awaited.pop(job, None)
 
-    @property
-    def has_hands(self) -> bool:
-        return bool(self._hands)
+    def seconds_without_hands(self) -> float:
+        """For how long there has been no worker."""
+        return 0.0 if self._hands else time.monotonic() - self._last_left
 
     def run_sender(self) -> None:
         """Sends tasks until all is stopped; the main loop of a thread."""
@@ -144,6 +145,7 @@ class Dispatch:
             if hand not in self._hands:
                 return []
             self._hands.remove(hand)
+            self._last_left = time.monotonic()
             left = [sent.job for sent in hand.under_way.values() if not sent.job.is_done]
             hand.under_way.clear()
             for job in sorted(left, key=lambda job: -job.number):

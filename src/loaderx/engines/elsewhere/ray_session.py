@@ -192,7 +192,7 @@ class Crew:
         self.warnings: deque[str] = deque()
         self.dispatch = Dispatch()
         self.members = [Member(self, number) for number in range(self._workers())]
-        self._warns_at = time.monotonic() + PLACED_PATIENCE_S  # 0: it has
+        self._has_warned = False
 
     def start(self) -> None:
         _crews.add(self)
@@ -209,14 +209,14 @@ class Crew:
 
     def warn_of_waiting(self) -> None:
         """Called now and then while a task is waited for."""
-        if self._warns_at and time.monotonic() > self._warns_at:
-            self._warns_at = 0.0
-            if not self.dispatch.has_hands:
-                warn_user(
-                    f"waiting for workers: Ray has started none of {len(self.members)} yet. Each "
-                    f"takes {self.takes}; free in the cluster: {self.ray.available_resources()}. "
-                    "Another loader may hold the rest until it is closed; `ray status` shows more."
-                )
+        if self._has_warned or self.dispatch.seconds_without_hands() < PLACED_PATIENCE_S:
+            return
+        self._has_warned = True
+        warn_user(
+            f"waiting for workers: Ray runs none of {len(self.members)} now. Each takes "
+            f"{self.takes}; free in the cluster: {self.ray.available_resources()}. Another loader "
+            "may hold the rest until it is closed; `ray status` shows more."
+        )
 
     def stop(self, error: BaseException | None = None) -> None:
         """Tells all threads to end, and with them their actors.  Does not wait."""
