@@ -24,7 +24,7 @@ from loaderx import (
     RecordError,
     StackError,
 )
-from loaderx.sources.native import save_folder
+from loaderx.sources.native import save_journal
 from loaderx.sources.native import writer as native_writer
 from saved_records import check_same, some_records
 from stopping import stopped_at
@@ -236,7 +236,7 @@ def test_a_type_that_does_not_fit_names_the_records(tmp_path):
 
     with pytest.raises(
         StackError,
-        match=r'leaf "x" of records 50 to 59 has the type int32, and before them it was int64\. '
+        match=r'leaf "x" of records 50 to 59 has the type int32, and in others it is int64\. '
         r"Make them alike in a \.map\(\)",
     ):
         Dataset.from_iterable(lambda: map(later, range(99))).save(tmp_path / "s", part_bytes=80)
@@ -348,7 +348,7 @@ def test_a_complete_folder_is_left_alone_or_refused(tmp_path):
 
 def test_two_processes_do_not_save_into_one_folder(tmp_path):
     with (
-        save_folder.open_journal(str(tmp_path / "out")),
+        save_journal.open_journal(str(tmp_path / "out")),
         pytest.raises(FileError, match="another process is saving into"),
     ):
         RECORDS.save(tmp_path / "out")
@@ -368,7 +368,7 @@ def test_a_file_system_without_locks(tmp_path, no_locks):
     RECORDS.save(tmp_path / "out", **SMALL)
     assert len(Dataset.open(tmp_path / "out")) == 100
     assert "saving.lock" not in os.listdir(tmp_path / "out")
-    with save_folder.open_journal(str(tmp_path / "other")):
+    with save_journal.open_journal(str(tmp_path / "other")):
         lock = tmp_path / "other" / "saving.lock"
         with pytest.raises(FileError, match="another process is saving into") as caught:
             RECORDS.save(tmp_path / "other")
@@ -378,7 +378,7 @@ def test_a_file_system_without_locks(tmp_path, no_locks):
 
 @pytest.mark.parametrize("is_dead", [True, False])
 def test_a_lock_that_was_left(tmp_path, no_locks, monkeypatch, is_dead):
-    monkeypatch.setattr(save_folder, "is_dead", lambda mark: mark == "7-0123abcd" and is_dead)
+    monkeypatch.setattr(save_journal, "is_dead", lambda mark: mark == "7-0123abcd" and is_dead)
     (tmp_path / "saving.lock").write_text("7-0123abcd")
     (tmp_path / "saving.jsonl").touch()
     if is_dead:

@@ -68,5 +68,8 @@ class TaskNames:
         noun = self.noun(task)
         return f"{f'step {task[0]}' if noun == 'step' else f'a {noun}'} ({self.records(task)})"
 
+    def steps(self, task: Task) -> int:
+        return self._work.steps(task)
+
     def records(self, task: Task) -> str:
         return self._work.describe(task)
