@@ -143,7 +143,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         fill: Mapping[str, object] | None = None,
         cache: str | os.PathLike[str] | bool | None = None,
     ) -> Dataset[dict[str, Leaf]]:
-        """The records of files: a file, a folder, a pattern, a list of files, or URLs of these.
+        """The records of files: a file, a folder, a pattern, a list of either, or URLs of these.
 
         The format is found from the marks of a folder, the first bytes of a file, or its suffix.
         Records are dicts with the names in the files.  ``docs/formats.md`` has a row per format.
@@ -151,7 +151,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         Args:
             path: patterns may have ``*`` and ``{000..099}``; matches are sorted, with numbers in
                 their natural order.  URLs begin with ``s3://``, ``gs://``, ``az://``, ``https://``
-                or ``hf://`` (``docs/remote.md``).
+                or ``hf://`` (``docs/remote.md``).  Folders of a list are joined in its order.
             split: ``"train"``, ``"train[:80%]"``, ``"train[10:20]+test"``, as in TFDS.
             columns: the leaves to read; others are not touched.
             format: the name of the format, if the files do not show it.
