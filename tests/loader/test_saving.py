@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import tempfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,7 +25,7 @@ from loaderx import (
 )
 from loaderx.sources.native import save_journal
 from loaderx.sources.native import writer as native_writer
-from saved_records import check_same, some_records
+from saved_records import check_same, content, some_records
 from stopping import stopped_at
 
 
@@ -44,12 +43,6 @@ def make(index):
         "text": "é" * (number % 4),
         "box": {"x": np.float64(number), "names": ["a"] * (number % 3)},
     }
-
-
-def content(folder):
-    """All files of a folder, and what is in them."""
-    found = Path(folder).rglob("*")
-    return {str(one.relative_to(folder)): one.read_bytes() for one in found if one.is_file()}
 
 
 RECORDS = Dataset.range(100).map(make)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from loaderx import Dataset
+from saved_records import content
 
 pytestmark = pytest.mark.large
 
@@ -17,6 +17,7 @@ SCRIPT = """
 import sys
 import numpy as np
 from loaderx import Dataset
+from saved_records import content
 
 def make(index):
     number = int(index)
@@ -34,11 +35,6 @@ Dataset.range(6000).map(make).save(
     sys.argv[1], part_bytes=400_000, engine=sys.argv[2], num_workers=2
 )
 """
-
-
-def content(folder):
-    found = Path(folder).rglob("*")
-    return {str(one.relative_to(folder)): one.read_bytes() for one in found if one.is_file()}
 
 
 def run(*arguments) -> subprocess.Popen:

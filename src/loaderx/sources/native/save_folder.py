@@ -113,8 +113,14 @@ class SaveFolder:
         for other in begun_by:
             if other["made_by"] != made_by:
                 raise another_dataset(self.folder, "was begun with", other["made_by"], made_by)
-            if other["shards"] != shards or other["part_records"] != begun_by[0]["part_records"]:
-                raise _in_other_parts(self.folder, other, {**begun, **begun_by[0]})
+            if other["shards"] != shards:
+                raise _in_other_shards(self.folder, int(str(other["shards"])))
+            if other["part_records"] != begun_by[0]["part_records"]:
+                raise FileError(
+                    f"the shards of {self.folder} have parts of {other['part_records']} and "
+                    f"{begun_by[0]['part_records']} records: they were saved with different "
+                    "`part_bytes`. Remove it, and save all shards alike."
+                )
             begun = other
         self.part_records = int(str(begun["part_records"]))
         self.numbers = shard_of(-(-records // self.part_records), journal.shard)
@@ -169,7 +175,8 @@ class SaveFolder:
             if os.path.isdir(place) and not os.path.islink(place):
                 shutil.rmtree(place, ignore_errors=name.endswith(".tmp"))
             elif not re.fullmatch(OWN, name):
-                os.unlink(place)
+                with contextlib.suppress(FileNotFoundError):  # a thread that is stopping removed it
+                    os.unlink(place)
 
     @property
     def records(self) -> int:
@@ -310,16 +317,9 @@ def another_dataset(folder: str, how: str, told: Json, made_by: Json) -> FileErr
     )
 
 
-def _in_other_parts(folder: str, begun_by: Line, begun: Line) -> FileError:
-    """The error for a folder that is being saved in other shards, or in parts of another size."""
-    if begun_by["shards"] == begun["shards"]:
-        sizes = f"{begun_by['part_records']} and {begun['part_records']}"
-        return FileError(
-            f"the shards of {folder} have parts of {sizes} records: they were saved with different "
-            "`part_bytes`. Remove it, and save all shards alike."
-        )
-    count = begun_by["shards"]
-    how = "without `shard`" if count == 1 else f"with shard=(0, {count}) to ({count} - 1, {count})"
+def _in_other_shards(folder: str, count: int) -> FileError:
+    """The error for a folder that is being saved in so many shards, and not as was asked."""
+    how = "without `shard`" if count == 1 else f"with shard=(0, {count}) to ({count - 1}, {count})"
     return FileError(
         f"{folder} was begun {how}: go on like that, or remove it. Any machine may save any shard."
     )
