@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fetched import Fetched
+from inside import node_of
 from loaderx import DataLoader, Dataset, LoaderxWarning, RecordError, StackError
 from loaderx.engines import Processes, Shared, Threads
 from loaderx.loader.save.work import SaveWork, Steps
@@ -156,8 +157,7 @@ def test_records_are_fetched_ahead_by_who_writes_the_part(tmp_path):
 
 
 def test_a_part_may_take_as_long_as_its_steps():
-    node = Dataset.range(1000)._node
-    work = SaveWork(node, Steps(1000, 300, 100))
+    work = SaveWork(node_of(Dataset.range(1000)), Steps(1000, 300, 100))
     assert [work.steps((0,)), work.steps((0, 4)), work.steps((3, 4))] == [1, 3, 1]
     assert work.describe((3, 4)) == "records 900 to 999"
     assert work.describe((3,)) == "records 300 to 399"

@@ -218,7 +218,7 @@ def no_locks(monkeypatch):
         raise OSError(errno.ENOSYS, "Function not implemented")
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    monkeypatch.setattr(save_journal, "_JOINING_S", 0.0)
+    monkeypatch.setattr(save_journal, "JOINING_S", 0.0)
 
 
 def test_without_locks(whole, tmp_path, no_locks):
@@ -272,15 +272,16 @@ def test_stopped_at_any_moment(again, whole, tmp_path):
 @pytest.mark.parametrize("times", [3, pytest.param(50, marks=pytest.mark.large)])
 def test_shards_that_finish_at_once(times, whole, tmp_path, monkeypatch):
     """All of them have written their parts before any joins them."""
-    join = saving._Saving._join
+    opened = saving.open_journal
     for number in range(times):
         place, together = tmp_path / str(number), threading.Barrier(4)
 
-        def joined(self, *arguments, together=together):
-            together.wait(60)
-            join(self, *arguments)
+        def at_once(folder, shard=save_journal.WHOLE, together=together):
+            if shard == save_journal.WHOLE:  # to join the parts
+                together.wait(60)
+            return opened(folder, shard)
 
-        monkeypatch.setattr(saving._Saving, "_join", joined)
+        monkeypatch.setattr(saving, "open_journal", at_once)
         threads = [threading.Thread(target=save, args=(place, (index, 4))) for index in range(4)]
         for thread in threads:
             thread.start()

@@ -115,7 +115,7 @@ def _joined(parts: tuple[dict[str, object], dict[str, object]]) -> dict[str, obj
 
 def _report(target: str, shard: tuple[int, int] | None) -> None:
     if shard is not None and not os.path.exists(os.path.join(target, MARK)):
-        sys.stdout.write(f"shard {shard[0]} of {shard[1]} is there, others are not: {target}\n")
+        sys.stdout.write(f"shard {shard[0]}/{shard[1]} is saved, others are not yet: {target}\n")
         return
     found = read_description(target)
     nbytes = sum(size for part in found.parts for size in part.files.values())

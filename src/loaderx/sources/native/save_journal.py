@@ -36,7 +36,7 @@ _SHARD_LOCK = re.compile(rf"{_OF_SHARD}\.lock")
 OWN = rf"({_STEM}|{_OF_SHARD})\.(jsonl|lock)"
 """Names of journals and lock files."""
 
-_JOINING_S = 30.0  # how long a shard waits for a process that may be about to join the parts
+JOINING_S = 30.0  # how long a shard waits for a process that may be about to join the parts
 
 Line: TypeAlias = "dict[str, Json]"
 Shard: TypeAlias = tuple[int, int]
@@ -157,7 +157,7 @@ def _lock_files(path: str, folder: str, what: str) -> Iterator[None]:
         whole = f"{_STEM}.lock"
         is_whole = os.path.basename(path) == whole
         names = filter(_SHARD_LOCK.fullmatch, os.listdir(folder)) if is_whole else [whole]
-        until = time.monotonic() + (0 if is_whole else _JOINING_S)
+        until = time.monotonic() + (0 if is_whole else JOINING_S)
         for other in [os.path.join(folder, name) for name in names]:
             while os.path.exists(other) and not _remove_left(other):
                 if time.monotonic() >= until:
