@@ -130,6 +130,7 @@ def test_a_stream_is_refused_and_the_advice_works(tmp_path):
     place = tmp_path / "out"
     with pytest.raises(ChainError) as caught:
         ds.filter(lambda r: r["x"] % 2 == 0).save(place, shard=(1, 3))
+    assert "this one is a stream: nobody knows" in str(caught.value)
     assert f"ds[1::3].filter(...).save('{place}/1')" in str(caught.value)
     assert f"Dataset.open(['{place}/0', ..., '{place}/2']) is one dataset" in str(caught.value)
     for index in range(3):

@@ -106,9 +106,9 @@ def _check_chain(node: Node, shard: tuple[int, int], folder: object) -> None:
     if node.is_stream and shard != WHOLE:
         index, count = shard
         raise ChainError(
-            f"save(shard={shard}) needs a dataset that is read by index, and {node.stage} makes a "
-            "stream, of which nobody knows which records belong into which part. Give each process "
-            "a folder of its own and some of the records before the first such stage: "
+            f"save(shard={shard}) needs a dataset that is read by index, and this one is a stream: "
+            "nobody knows which of its records belong into which part. Give each process a folder "
+            "of its own, and some of the records before the first stage that makes a stream: "
             f"ds[{index}::{count}].filter(...).save('{folder}/{index}'). Dataset.open(['{folder}/0'"
             f", ..., '{folder}/{count - 1}']) is one dataset then."
         )
@@ -178,7 +178,11 @@ class _IndexSaving(_Saving):
         assert length is not None
         steps = Steps(length, folder.part_records, _step_records(sample, folder))
         records = sum(steps.records_of(part) for part in folder.numbers)
-        self._check_share(steps.parts, records)
+        if not records:
+            warn_user(
+                f"shard={self.options.shard} has nothing to save: {self.place} gets {steps.parts} "
+                f"part{'s' if steps.parts > 1 else ''}. Give all shards a smaller `part_bytes`."
+            )
         kind = known_type(folder, as_lines(sample.kind))
         work = SaveWork(self.node, steps, self.place, kind)
         missing = [part for part in folder.numbers if part not in folder.parts]
@@ -241,13 +245,6 @@ class _IndexSaving(_Saving):
                 folder.add(work.append_part(part, run, parts, failures.add))
         finally:
             run.close()
-
-    def _check_share(self, parts: int, records: int) -> None:
-        if not records:
-            warn_user(
-                f"shard={self.options.shard} has nothing to save: {self.place} gets {parts} "
-                f"part{'s' if parts > 1 else ''}. Give all shards a smaller `part_bytes`."
-            )
 
 
 def _runs(parts: Sequence[int]) -> Iterator[range]:

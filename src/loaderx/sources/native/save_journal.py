@@ -57,19 +57,17 @@ class Journal:
         """The lines of all journals of the folder, by name; this one is cut to whole lines."""
         found = {}
         for name in [self.name, *sorted(journals_in(self.folder) - {self.name})]:
-            path = os.path.join(self.folder, name)
+            path, is_own = os.path.join(self.folder, name), name == self.name
             with contextlib.suppress(FileNotFoundError):  # removed by who completed the folder
-                content = self._read() if name == self.name else _content(path)
+                with contextlib.nullcontext(self.file) if is_own else open(path, "rb") as file:
+                    file.seek(0)
+                    content = file.read()
                 whole = content[: content.rfind(b"\n") + 1]
-                if name == self.name:
+                if is_own:
                     self.file.truncate(len(whole))
                 with reading(path):
                     found[name] = [dict(json.loads(line)) for line in whole.splitlines()]
         return found
-
-    def _read(self) -> bytes:
-        self.file.seek(0)
-        return self.file.read()
 
     def begin(self, line: Line) -> None:
         """Replaces all lines by one."""
@@ -98,11 +96,6 @@ def remove_journals(folder: str) -> None:
     for name in journals_in(folder):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(folder, name))
-
-
-def _content(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
 
 
 def _stem(shard: Shard) -> str:
