@@ -119,6 +119,7 @@ class _Saving:
 
     def __init__(self, dataset: Dataset[Tree], place: str, options: SaveOptions) -> None:
         self.dataset, self.node, self.place, self.options = dataset, dataset._node, place, options
+        self.failures = _Failures(self.node)
 
     def save(self) -> None:
         sample = self._sample()
@@ -186,22 +187,22 @@ class _IndexSaving(_Saving):
         kind = known_type(folder, as_lines(sample.kind))
         work = SaveWork(self.node, steps, self.place, kind)
         missing = [part for part in folder.numbers if part not in folder.parts]
-        session, failures = self.options.engine.session(work), _Failures(self.node)
+        session = self.options.engine.session(work)
         try:
             with progress(f"saving into {self.place}", records, "records") as shown:
                 shown.add(folder.records)
                 # With so many parts, no worker waits long for the others at the end.
                 if 0 < session.window <= len(missing):
-                    self._add_parts(session, work, missing, folder, shown, failures)
+                    self._add_parts(session, work, missing, folder, shown)
                 else:
                     with PartsWriter(self.place, kind, shown, uses_lines=True) as parts:
                         for run in _runs(missing):
-                            self._write_parts(session, work, run, folder, parts, failures)
+                            self._write_parts(session, work, run, folder, parts)
         finally:
             work.is_over = True
             session.close()
             folder.remove_unfinished()  # parts of workers that were stopped
-        failures.warn(records)
+        self.failures.warn(records)
 
     def _add_parts(
         self,
@@ -210,7 +211,6 @@ class _IndexSaving(_Saving):
         missing: Sequence[int],
         folder: SaveFolder,
         shown: Progress,
-        failures: _Failures,
     ) -> None:
         """Adds parts that workers write."""
         session.begin(len(missing))
@@ -219,7 +219,7 @@ class _IndexSaving(_Saving):
             for part in missing:
                 element = run.next()
                 if isinstance(element, Measured):
-                    failures.add(element, part)
+                    self.failures.add(element, part)
                     element = element.value
                 done = written_part(element)
                 folder.add(done)
@@ -234,7 +234,6 @@ class _IndexSaving(_Saving):
         numbers: range,
         folder: SaveFolder,
         parts: PartsWriter,
-        failures: _Failures,
     ) -> None:
         """Writes consecutive parts, whose columns workers make."""
         steps = work.steps_of(numbers)
@@ -242,7 +241,7 @@ class _IndexSaving(_Saving):
         run = work.ahead(TaskRun(session, work, StepTasks(session, steps)), steps)
         try:
             for part in numbers:
-                folder.add(work.append_part(part, run, parts, failures.add))
+                folder.add(work.append_part(part, run, parts, self.failures.add))
         finally:
             run.close()
 

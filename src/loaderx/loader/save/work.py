@@ -53,9 +53,6 @@ class Steps(Frozen):
     def per_part(self) -> int:
         return -(-self.part_records // self.step_records)
 
-    def part_of(self, step: int) -> int:
-        return step // self.per_part
-
     def of_part(self, part: int) -> range:
         """The steps of a part."""
         begin = part * self.per_part

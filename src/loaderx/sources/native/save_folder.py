@@ -21,7 +21,7 @@ import re
 import shutil
 from collections.abc import Iterator, Sequence
 
-from loaderx.errors import ArgumentTypeError, FileError
+from loaderx.errors import ArgumentError, ArgumentTypeError, FileError
 from loaderx.frozen import Frozen
 from loaderx.sources.cache.folder import Json
 from loaderx.sources.columns.data import ColumnType
@@ -51,6 +51,7 @@ from loaderx.sources.native.save_journal import (
     remove_journals,
 )
 from loaderx.sources.native.writer import PartWriter, has_columns, publish
+from loaderx.sources.remote.urls import is_url
 
 FILLING = ".filling"
 _PART = re.compile(r"part-(\d{5,})(\.[0-9a-f]+\.tmp)?")
@@ -267,7 +268,12 @@ def folder_path(name: str, given: object) -> str:
     """The folder given as the argument ``name``."""
     if not isinstance(given, (str, os.PathLike)):
         raise ArgumentTypeError(f"`{name}` must be a path, got {given!r}.")
-    return os.path.abspath(os.path.expanduser(os.fspath(given)))
+    path = os.fspath(given)
+    if is_url(path):
+        raise ArgumentError(
+            f"`{name}` is the URL {path}: give a folder, and copy it there when it is complete."
+        )
+    return os.path.abspath(os.path.expanduser(path))
 
 
 def is_complete(folder: str, made_by: Json) -> bool:
