@@ -75,6 +75,7 @@ bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/core.py
 	$(BIN)/python benchmarks/processes.py
 	$(BIN)/python benchmarks/streams.py
+	$(BIN)/python benchmarks/saving.py
 	$(BIN)/python benchmarks/auto.py
 	$(BIN)/python benchmarks/corners.py
 	$(BIN)/python benchmarks/run.py

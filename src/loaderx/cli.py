@@ -91,12 +91,31 @@ def _add_convert(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     command.add_argument("--columns", type=_names, help="the columns to keep: a,b,c")
     command.add_argument("--format", help="its name, if the files do not show it")
     command.add_argument("--decode", action="store_true", help="keep the pixels of images")
-    command.add_argument("--workers", type=int, help="how many to use at most")
+    command.add_argument("--workers", type=int, metavar="N", help="how many to use at most")
+    command.add_argument(
+        "--engine",
+        choices=["auto", "inline", "threads", "processes", "ray"],
+        default="auto",
+        help="what runs them; ray uses a cluster whose machines share DST",
+    )
+    command.add_argument(
+        "--shard",
+        type=_shard,
+        metavar="I/N",
+        help="save only a part: run the command N times, with 0/N, 1/N, ..., on any machines",
+    )
     command.add_argument("--cache", help=_CACHE_HELP)
 
 
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")]
+
+
+def _shard(text: str) -> tuple[int, int]:
+    index, _, count = text.partition("/")
+    if index.isdecimal() and count.isdecimal() and int(index) < int(count):
+        return int(index), int(count)
+    raise argparse.ArgumentTypeError(f"must be one of 0/N to (N - 1)/N, such as 0/8, got {text!r}")
 
 
 def _days(text: str) -> float:
@@ -140,7 +159,9 @@ def _convert(options: argparse.Namespace) -> bool:
         format=options.format,
         cache=options.cache,
         decode=options.decode,
+        engine=options.engine,
         workers=options.workers,
+        shard=options.shard,
     )
 
 

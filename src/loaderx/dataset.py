@@ -143,7 +143,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         fill: Mapping[str, object] | None = None,
         cache: str | os.PathLike[str] | bool | None = None,
     ) -> Dataset[dict[str, Leaf]]:
-        """The records of files: a file, a folder, a pattern, a list of files, or URLs of these.
+        """The records of files: a file, a folder, a pattern, a list of either, or URLs of these.
 
         The format is found from the marks of a folder, the first bytes of a file, or its suffix.
         Records are dicts with the names in the files.  ``docs/formats.md`` has a row per format.
@@ -151,7 +151,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         Args:
             path: patterns may have ``*`` and ``{000..099}``; matches are sorted, with numbers in
                 their natural order.  URLs begin with ``s3://``, ``gs://``, ``az://``, ``https://``
-                or ``hf://`` (``docs/remote.md``).
+                or ``hf://`` (``docs/remote.md``).  Folders of a list are joined in its order.
             split: ``"train"``, ``"train[:80%]"``, ``"train[10:20]+test"``, as in TFDS.
             columns: the leaves to read; others are not touched.
             format: the name of the format, if the files do not show it.
@@ -849,6 +849,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         images: Sequence[str] = (),
         engine: object = "auto",
         num_workers: int | None = None,
+        shard: tuple[int, int] | None = None,
     ) -> None:
         """Writes all records into a folder of plain ``.npy`` files, which `open` reads.
 
@@ -861,10 +862,14 @@ class Dataset(Generic[T], metaclass=DatasetType):
 
         Args:
             folder: new, empty, or left by an interrupted save.
-            part_bytes: the approximate size of a part.  Workers share the records of a part, so it
-                need not be small.
+            part_bytes: the approximate size of a part.  Workers write whole parts if there are
+                enough of them for all; else they share the records of each.
             images: leaves that hold the bytes of image files; `open` will decode them.
-            engine, num_workers: as in `DataLoader`.
+            engine, num_workers: as in `DataLoader`.  Workers on other machines write the parts
+                themselves, so they must see the folder under the same path.
+            shard: ``(index, count)`` for ``count`` processes that save one dataset into one folder,
+                on any machines that share it; each calls this with its own index.  The last to end
+                completes the folder, which then has the files that a single save writes.
 
         >>> import tempfile
         >>> folder = tempfile.mkdtemp()
@@ -874,7 +879,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         """
         assert _run_save is not None
         try:
-            _run_save(self, SaveArguments(folder, part_bytes, images, engine, num_workers))
+            _run_save(self, SaveArguments(folder, part_bytes, images, engine, num_workers, shard))
         except LoaderxError as error:
             hide_own_frames(error)
             raise error
@@ -1057,6 +1062,7 @@ class SaveArguments(Frozen):
     images: Sequence[str]
     engine: object
     num_workers: int | None
+    shard: tuple[int, int] | None
 
 
 RunSave: TypeAlias = Callable[[Dataset[Tree], SaveArguments], None]

@@ -27,6 +27,11 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
             marks=pytest.mark.benchmarks,
         ),
         pytest.param(
+            "saving",
+            {"save_workers", "save_shards", "save_parts"},
+            marks=pytest.mark.benchmarks,
+        ),
+        pytest.param(
             "auto",
             {"chain_gil_300ms_after_15s", "stream_sleep_40ms_after_5s", "gathers"},
             marks=pytest.mark.benchmarks,

@@ -10,8 +10,9 @@ import sys
 import numpy as np
 import pytest
 
-from loaderx import Dataset, cli
+from loaderx import Dataset, LoaderxWarning, cli, engines
 from loaderx.testing.comparing import check_all_equal
+from saved_records import content
 
 
 def run(capsys, *arguments):
@@ -132,3 +133,38 @@ def test_advice_is_that_of_the_command(capsys, tmp_path):
     assert err.endswith(
         "(This command has no --fill: in Python write Dataset.open(..., fill=...).)\n"
     )
+
+
+def test_engines_and_shards(capsys, tmp_path, lines):
+    assert run(capsys, lines, tmp_path / "one")[0] == 0
+    for engine in ("inline", "threads", "processes"):
+        code, _, _ = run(capsys, lines, tmp_path / engine, "--engine", engine, "--workers", 1)
+        assert code == 0
+        assert content(tmp_path / engine) == content(tmp_path / "one")
+    with pytest.warns(LoaderxWarning, match=r"shard=\(0, 2\) has nothing to save"):
+        code, out, _ = run(capsys, lines, tmp_path / "two", "--shard", "0/2")
+    assert (code, out) == (0, f"shard 0/2 is saved, others are not yet: {tmp_path / 'two'}\n")
+    code, out, _ = run(capsys, lines, tmp_path / "two", "--shard", "1/2")
+    assert code == 0
+    assert out.startswith("20 records, 0.0 MB in 1 part: ")
+    assert content(tmp_path / "two") == content(tmp_path / "one")
+
+
+@pytest.mark.parametrize("shard", ["2/2", "1", "a/b", "-1/2", "1/2/3"])
+def test_wrong_shards(capsys, tmp_path, lines, shard):
+    with pytest.raises(SystemExit):
+        run(capsys, lines, tmp_path / "out", f"--shard={shard}")
+    assert "must be one of 0/N to (N - 1)/N, such as 0/8, got" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_cluster(capsys, tmp_path, lines, monkeypatch):
+    begun = []
+
+    def ray(**options):
+        begun.append(options)
+        return engines.Inline()
+
+    monkeypatch.setattr(engines, "Ray", ray, raising=False)
+    code, _, err = run(capsys, lines, tmp_path / "out", "--engine", "ray", "--workers", 64)
+    assert (code, err, begun) == (0, "", [{"num_workers": 64}])

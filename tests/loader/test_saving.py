@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import tempfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,9 +23,9 @@ from loaderx import (
     RecordError,
     StackError,
 )
-from loaderx.sources.native import save_folder
+from loaderx.sources.native import save_journal
 from loaderx.sources.native import writer as native_writer
-from saved_records import check_same, some_records
+from saved_records import check_same, content, some_records
 from stopping import stopped_at
 
 
@@ -44,12 +43,6 @@ def make(index):
         "text": "é" * (number % 4),
         "box": {"x": np.float64(number), "names": ["a"] * (number % 3)},
     }
-
-
-def content(folder):
-    """All files of a folder, and what is in them."""
-    found = Path(folder).rglob("*")
-    return {str(one.relative_to(folder)): one.read_bytes() for one in found if one.is_file()}
 
 
 RECORDS = Dataset.range(100).map(make)
@@ -236,7 +229,7 @@ def test_a_type_that_does_not_fit_names_the_records(tmp_path):
 
     with pytest.raises(
         StackError,
-        match=r'leaf "x" of records 50 to 59 has the type int32, and before them it was int64\. '
+        match=r'leaf "x" of records 50 to 59 has the type int32, and in others it is int64\. '
         r"Make them alike in a \.map\(\)",
     ):
         Dataset.from_iterable(lambda: map(later, range(99))).save(tmp_path / "s", part_bytes=80)
@@ -301,6 +294,10 @@ def test_what_cannot_be_saved(tmp_path):
         Dataset.range(9).map(lambda i: {"x": object() if i == 7 else 1}).save(tmp_path)
     with pytest.raises(ArgumentTypeError, match="`folder` must be a path, got 3"):
         Dataset.range(9).save(3)
+    with pytest.raises(
+        ArgumentError, match="`folder` is the URL gs://b/x: give a folder, and copy"
+    ):
+        Dataset.range(9).save("gs://b/x")
     with pytest.raises(ArgumentError, match="`part_bytes` must be at least 1, got 0"):
         Dataset.range(9).save(tmp_path, part_bytes=0)
     with pytest.raises(ArgumentError, match="`engine` must be one of"):
@@ -348,7 +345,7 @@ def test_a_complete_folder_is_left_alone_or_refused(tmp_path):
 
 def test_two_processes_do_not_save_into_one_folder(tmp_path):
     with (
-        save_folder.open_journal(str(tmp_path / "out")),
+        save_journal.open_journal(str(tmp_path / "out")),
         pytest.raises(FileError, match="another process is saving into"),
     ):
         RECORDS.save(tmp_path / "out")
@@ -368,7 +365,7 @@ def test_a_file_system_without_locks(tmp_path, no_locks):
     RECORDS.save(tmp_path / "out", **SMALL)
     assert len(Dataset.open(tmp_path / "out")) == 100
     assert "saving.lock" not in os.listdir(tmp_path / "out")
-    with save_folder.open_journal(str(tmp_path / "other")):
+    with save_journal.open_journal(str(tmp_path / "other")):
         lock = tmp_path / "other" / "saving.lock"
         with pytest.raises(FileError, match="another process is saving into") as caught:
             RECORDS.save(tmp_path / "other")
@@ -378,7 +375,7 @@ def test_a_file_system_without_locks(tmp_path, no_locks):
 
 @pytest.mark.parametrize("is_dead", [True, False])
 def test_a_lock_that_was_left(tmp_path, no_locks, monkeypatch, is_dead):
-    monkeypatch.setattr(save_folder, "is_dead", lambda mark: mark == "7-0123abcd" and is_dead)
+    monkeypatch.setattr(save_journal, "is_dead", lambda mark: mark == "7-0123abcd" and is_dead)
     (tmp_path / "saving.lock").write_text("7-0123abcd")
     (tmp_path / "saving.jsonl").touch()
     if is_dead:

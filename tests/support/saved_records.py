@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -89,3 +91,9 @@ def check_same(found, expected) -> None:
             dtype = want.dtype if want.ndim else want.dtype.newbyteorder("=")
             assert have.dtype == dtype, (found, expected)
         np.testing.assert_array_equal(have, want)
+
+
+def content(folder):
+    """All files of a folder, and what is in them."""
+    found = Path(folder).rglob("*")
+    return {str(one.relative_to(folder)): one.read_bytes() for one in found if one.is_file()}

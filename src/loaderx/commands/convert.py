@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import numpy as np
 
-from loaderx import Dataset
+from loaderx import Dataset, engines
 from loaderx.errors import FileError, StackError
 from loaderx.frozen import Frozen
 from loaderx.sources.cache.folder import CacheFolder, cache_folder
 from loaderx.sources.images import decode_image
-from loaderx.sources.native.layout import read_description
+from loaderx.sources.native.layout import MARK, read_description
 from loaderx.tree import flatten
+
+_CLUSTERS = {"ray": "Ray"}
+"""Engines that only have a class, since most programs do without what they need."""
 
 
 class Opening(Frozen):
@@ -44,7 +48,9 @@ def convert(
     format: str | None = None,
     cache: str | None = None,
     decode: bool = False,
+    engine: str = "auto",
     workers: int | None = None,
+    shard: tuple[int, int] | None = None,
 ) -> bool:
     """Saves what `Dataset.open` finds at ``source``, with images as they are in their files."""
     # Files that are decoded in blocks are read once, in order: no copy in the cache is needed.
@@ -54,11 +60,14 @@ def convert(
     images: list[str] = []
     if not decode:
         dataset, images = _with_encoded_images(opening, dataset)
+    runs_on: object = engine
+    if engine in _CLUSTERS:
+        runs_on, workers = getattr(engines, _CLUSTERS[engine])(num_workers=workers), None
     try:
-        dataset.save(target, images=images, num_workers=workers)
+        dataset.save(target, images=images, engine=runs_on, num_workers=workers, shard=shard)
     except StackError as error:
         raise StackError(f"{error} Or leave the column out, with --columns a,b,c.") from error
-    _report(target)
+    _report(target, shard)
     return True
 
 
@@ -104,7 +113,10 @@ def _joined(parts: tuple[dict[str, object], dict[str, object]]) -> dict[str, obj
     return {**parts[0], **parts[1]}
 
 
-def _report(target: str) -> None:
+def _report(target: str, shard: tuple[int, int] | None) -> None:
+    if shard is not None and not os.path.exists(os.path.join(target, MARK)):
+        sys.stdout.write(f"shard {shard[0]}/{shard[1]} is saved, others are not yet: {target}\n")
+        return
     found = read_description(target)
     nbytes = sum(size for part in found.parts for size in part.files.values())
     count = f"{len(found.parts):,} part{'s' if len(found.parts) != 1 else ''}"

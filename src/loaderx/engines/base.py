@@ -128,6 +128,10 @@ class Work:
         """How many elements a task makes."""
         return 1
 
+    def steps(self, task: Task) -> int:
+        """How many steps' time a task may take before its worker seems to be stuck."""
+        return 1
+
     def describe(self, task: Task) -> str:
         """Which records a task is made of, for messages."""
         return f"task {task}"

@@ -192,6 +192,9 @@ class WorksTogether(Work):
     def __call__(self, task: Task, lend: Lend) -> Element:
         return self._works[task[0]](task[1:], lend)
 
+    def steps(self, task: Task) -> int:
+        return self._works[task[0]].steps(task[1:])
+
     def describe(self, task: Task) -> str:
         return self._works[task[0]].describe(task[1:])
 

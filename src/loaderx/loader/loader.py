@@ -547,7 +547,8 @@ def engine_of(engine: str | Engine, num_workers: int | None, prefetch: int | Non
     return Auto(num_workers, prefetch)
 
 
-def _check_shard(shard: tuple[int, int] | None, node: Node) -> tuple[int, int]:
+def shard_of(shard: tuple[int, int] | None) -> tuple[int, int]:
+    """The index and count that an argument `shard` stands for."""
     if shard is None:
         return (0, 1)
     if not isinstance(shard, (tuple, list)) or len(shard) != 2:
@@ -558,6 +559,11 @@ def _check_shard(shard: tuple[int, int] | None, node: Node) -> tuple[int, int]:
     )
     if index >= count:
         raise ArgumentError(f"`shard` index must be below its count, got ({index}, {count}).")
+    return index, count
+
+
+def _check_shard(shard: tuple[int, int] | None, node: Node) -> tuple[int, int]:
+    index, count = shard_of(shard)
     if count == 1:
         return (0, 1)
     if node.is_stream:

@@ -53,11 +53,11 @@ class TaskNames:
     """Names of tasks in messages."""
 
     def __init__(self, work: Work) -> None:
-        self._work = work
+        self.work = work
 
     def noun(self, task: Task) -> str:
         """What is made: a step, several of them, or part of a stream."""
-        return self._work.noun_of(task)
+        return self.work.noun_of(task)
 
     def name(self, task: Task) -> str:
         """Such as ``step 3``, or ``a unit of the stream (records 0 to 1023 of the input)``."""
@@ -69,4 +69,4 @@ class TaskNames:
         return f"{f'step {task[0]}' if noun == 'step' else f'a {noun}'} ({self.records(task)})"
 
     def records(self, task: Task) -> str:
-        return self._work.describe(task)
+        return self.work.describe(task)

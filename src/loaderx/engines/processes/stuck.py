@@ -57,7 +57,7 @@ class StuckCheck:
     def _check_worker(
         self, worker: WorkerProcess, job: Job, seconds: float, timeout_s: float
     ) -> None:
-        if seconds < job.warned_s + timeout_s:
+        if seconds < job.warned_s + timeout_s * self._names.work.steps(job.task):
             return
         job.warned_s = seconds * 2
         said = (

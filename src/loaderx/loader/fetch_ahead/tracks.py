@@ -23,9 +23,9 @@ class StepRecords(Protocol):
         """The step reached, at most ``stop``, and the records that the steps before it read."""
 
 
-def steps_ahead(run: TaskRun, known: StepRecords, steps: range) -> Run:
-    """The run of these steps, fetched ahead."""
-    return _ahead(run, [StepTrack(run, known, steps)])
+def steps_ahead(run: TaskRun, known: StepRecords, steps: range, runs: int = 1) -> Run:
+    """The run of these steps, fetched ahead; ``runs`` of them share what may be fetched."""
+    return _ahead(run, [StepTrack(run, known, steps)], runs)
 
 
 def units_ahead(run: Run, lookaheads: Sequence[Lookahead]) -> Run:
@@ -33,8 +33,8 @@ def units_ahead(run: Run, lookaheads: Sequence[Lookahead]) -> Run:
     return _ahead(run, [UnitTrack(lookahead) for lookahead in lookaheads])
 
 
-def _ahead(run: Run, tracks: Sequence[Track]) -> Run:
-    budget = ahead_budget()
+def _ahead(run: Run, tracks: Sequence[Track], runs: int = 1) -> Run:
+    budget = ahead_budget() // runs
     return AheadRun(run, tracks, budget) if budget and tracks else run
 
 

@@ -1,18 +1,24 @@
 """`Dataset.save`: writes the records of a dataset to a folder in the native layout.
 
-Workers turn some records at a time into columns; this process appends them to the current part, in
-order.  So part k holds records k·m to (k+1)·m - 1 with any engine, and the next run keeps the parts
-that a killed run completed (`save_folder`).
+Part k holds records k·m to (k+1)·m - 1, whoever writes it.  If there are parts enough for all
+workers, each writes whole parts itself, under names of its own; this process notes them in the
+journal and gives them their names, in order.  With fewer parts, workers turn some records at a time
+into columns, and this process appends them to the current part.  The next run keeps the parts that
+a killed run completed (`save_folder`).
 
 The type of a column is found as records come, and only grows wider: a part begins with the type of
-all records so far, and at the end parts with a narrower type are written again.
+the sample and of the parts before it, and at the end parts with a narrower type are written again.
+
+Of several processes that save a shard each, the last joins the parts: it holds the journal of the
+whole folder, which is free only while nobody writes parts (`save_journal`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 import numpy as np
@@ -25,7 +31,7 @@ from loaderx.errors import ArgumentTypeError, ChainError, FileError, check_int, 
 from loaderx.frozen import Frozen
 from loaderx.loader.failures import FailureLog, failure_limit
 from loaderx.loader.iterator import LoaderIterator
-from loaderx.loader.loader import DataLoader, engine_of
+from loaderx.loader.loader import DataLoader, engine_of, shard_of
 from loaderx.loader.run import TaskRun
 from loaderx.loader.save.sample import (
     LOOKED_AT,
@@ -34,23 +40,24 @@ from loaderx.loader.save.sample import (
     read_sample,
     record_bytes,
 )
-from loaderx.loader.save.work import SaveWork, Steps, unpacked
+from loaderx.loader.save.work import PartTasks, SaveWork, Steps, written_part
 from loaderx.loader.tasks.steps import StepTasks
 from loaderx.memory import Pool
 from loaderx.reading.context import ReadContext
 from loaderx.reading.rows import Rows
 from loaderx.reading.stored_rows import encoded_rows
 from loaderx.sources.cache.folder import Json
+from loaderx.sources.columns.linear import as_lines
 from loaderx.sources.columns.record_columns import Encoded
 from loaderx.sources.native.save_folder import (
     SaveFolder,
     check_folder,
     folder_path,
     is_complete,
-    open_journal,
 )
-from loaderx.sources.native.save_parts import PartsWriter, check_images, finish
-from loaderx.sources.progress import progress
+from loaderx.sources.native.save_journal import WHOLE, FolderInUseError, Journal, open_journal
+from loaderx.sources.native.save_parts import PartsWriter, check_images, finish, known_type
+from loaderx.sources.progress import Progress, progress
 from loaderx.tree import Tree
 
 _STEP_BYTES, _STEP_RECORDS = 1 << 22, 1 << 13  # approximate limits of one step
@@ -62,6 +69,7 @@ class SaveOptions(Frozen):
     part_bytes: int
     images: tuple[str, ...]
     engine: Engine
+    shard: tuple[int, int]
 
 
 def save(dataset: Dataset[Tree], given: SaveArguments) -> None:
@@ -74,8 +82,9 @@ def save(dataset: Dataset[Tree], given: SaveArguments) -> None:
         check_int("part_bytes", given.part_bytes, least=1),
         tuple(images),
         engine_of(engine, given.num_workers, None),
+        shard_of(given.shard),
     )
-    _check_chain(dataset._node)
+    _check_chain(dataset._node, options.shard, given.folder)
     check_folder(place)
     try:
         kind = _StreamSaving if dataset._node.is_stream else _IndexSaving
@@ -86,7 +95,7 @@ def save(dataset: Dataset[Tree], given: SaveArguments) -> None:
         ) from error
 
 
-def _check_chain(node: Node) -> None:
+def _check_chain(node: Node, shard: tuple[int, int], folder: object) -> None:
     if node.batched:
         raise ChainError(
             "save writes records, and this dataset has batches: put .save(...) before .batch(...), "
@@ -94,6 +103,15 @@ def _check_chain(node: Node) -> None:
         )
     if not node.ends:
         raise ChainError("an endless dataset cannot be saved: limit it with .take(n).")
+    if node.is_stream and shard != WHOLE:
+        index, count = shard
+        raise ChainError(
+            f"save(shard={shard}) needs a dataset that is read by index, and this one is a stream: "
+            "nobody knows which of its records belong into which part. Give each process a folder "
+            "of its own, and some of the records before the first stage that makes a stream: "
+            f"ds[{index}::{count}].filter(...).save('{folder}/{index}'). Dataset.open(['{folder}/0'"
+            f", ..., '{folder}/{count - 1}']) is one dataset then."
+        )
 
 
 class _Saving:
@@ -101,34 +119,53 @@ class _Saving:
 
     def __init__(self, dataset: Dataset[Tree], place: str, options: SaveOptions) -> None:
         self.dataset, self.node, self.place, self.options = dataset, dataset._node, place, options
+        self.failures = _Failures(self.node)
 
     def save(self) -> None:
-        sample, images = self._sample(), self.options.images
-        check_images(sample.kind, images)
-        told = made_by(self.node, sample, images)
+        sample = self._sample()
+        check_images(sample.kind, self.options.images)
+        told = made_by(self.node, sample, self.options.images)
         if is_complete(self.place, told):
             return
-        size = record_bytes(sample)
-        with open_journal(self.place) as journal:
-            most = max(1, self.options.part_bytes // size)
-            folder = SaveFolder(self.place, journal, told, most)
-            at_once = max(1, min(_STEP_BYTES // size, _STEP_RECORDS, folder.part_records))
-            what = f"saving into {self.place}"
-            with (
-                progress(what, self.node.length, "records") as shown,
-                PartsWriter(folder, shown, uses_lines=True) as parts,
-            ):
-                self._write(parts, at_once)
-            assert parts.kind is not None
-            finish(folder, parts.kind, told, images, self.dataset.classes)
+        with open_journal(self.place, self.options.shard) as journal:
+            if is_complete(self.place, told):  # by another process, until this one had the lock
+                return
+            folder = self._folder(journal, told, sample)
+            folder.remove_unfinished()
+            self._write(folder, sample)
+            if self.options.shard == WHOLE:
+                self._finish(folder, told)
+        if self.options.shard != WHOLE:
+            self._join(told, sample)
+
+    def _folder(self, journal: Journal, told: Json, sample: Encoded) -> SaveFolder:
+        most = max(1, self.options.part_bytes // record_bytes(sample))
+        _, shards = self.options.shard
+        return SaveFolder(journal, told, most, records=self.node.length or 0, shards=shards)
+
+    def _join(self, told: Json, sample: Encoded) -> None:
+        """Completes the folder, if all shards are there and nobody else does it."""
+        with contextlib.suppress(FolderInUseError), open_journal(self.place) as journal:
+            if is_complete(self.place, told):
+                return
+            folder = self._folder(journal, told, sample)
+            if len(folder.parts) == len(folder.numbers):
+                self._finish(folder, told)
+
+    def _finish(self, folder: SaveFolder, told: Json) -> None:
+        finish(folder, told, self.options.images, self.dataset.classes)
 
     def _sample(self) -> Encoded:
         """Some records as columns."""
         raise NotImplementedError
 
-    def _write(self, parts: PartsWriter, at_once: int) -> None:
-        """Writes the missing parts, ``at_once`` records at a time."""
+    def _write(self, folder: SaveFolder, sample: Encoded) -> None:
+        """Writes the missing parts."""
         raise NotImplementedError
+
+
+def _step_records(sample: Encoded, folder: SaveFolder) -> int:
+    return max(1, min(_STEP_BYTES // record_bytes(sample), _STEP_RECORDS, folder.part_records))
 
 
 class _IndexSaving(_Saving):
@@ -137,55 +174,83 @@ class _IndexSaving(_Saving):
     def _sample(self) -> Encoded:
         return read_sample(self.node, ReadContext(Pool().lend))[1]
 
-    def _write(self, parts: PartsWriter, at_once: int) -> None:
+    def _write(self, folder: SaveFolder, sample: Encoded) -> None:
         length = self.node.length
         assert length is not None
-        steps = Steps(length, parts.folder.part_records, at_once)
-        work = SaveWork(self.node, steps)
+        steps = Steps(length, folder.part_records, _step_records(sample, folder))
+        records = sum(steps.records_of(part) for part in folder.numbers)
+        if not records:
+            warn_user(
+                f"shard={self.options.shard} has nothing to save: {self.place} gets {steps.parts} "
+                f"part{'s' if steps.parts > 1 else ''}. Give all shards a smaller `part_bytes`."
+            )
+        kind = known_type(folder, as_lines(sample.kind))
+        work = SaveWork(self.node, steps, self.place, kind)
+        missing = [part for part in folder.numbers if part not in folder.parts]
         session = self.options.engine.session(work)
-        failures = _Failures(self.node)
         try:
-            for run in _runs(steps, set(parts.folder.parts)):
-                self._run(session, work, run, parts, failures)
+            with progress(f"saving into {self.place}", records, "records") as shown:
+                shown.add(folder.records)
+                # With so many parts, no worker waits long for the others at the end.
+                if 0 < session.window <= len(missing):
+                    self._add_parts(session, work, missing, folder, shown)
+                else:
+                    with PartsWriter(self.place, kind, shown, uses_lines=True) as parts:
+                        for run in _runs(missing):
+                            self._write_parts(session, work, run, folder, parts)
         finally:
+            work.is_over = True
             session.close()
-        failures.warn(length)
+            folder.remove_unfinished()  # parts of workers that were stopped
+        self.failures.warn(records)
 
-    def _run(
+    def _add_parts(
+        self,
+        session: Session,
+        work: SaveWork,
+        missing: Sequence[int],
+        folder: SaveFolder,
+        shown: Progress,
+    ) -> None:
+        """Adds parts that workers write."""
+        session.begin(len(missing))
+        run = TaskRun(session, work, PartTasks(session, missing))
+        try:
+            for part in missing:
+                element = run.next()
+                if isinstance(element, Measured):
+                    self.failures.add(element, part)
+                    element = element.value
+                done = written_part(element)
+                folder.add(done)
+                shown.add(done.part.records)
+        finally:
+            run.close()
+
+    def _write_parts(
         self,
         session: Session,
         work: SaveWork,
         numbers: range,
+        folder: SaveFolder,
         parts: PartsWriter,
-        failures: _Failures,
     ) -> None:
-        steps = work.steps
-        session.begin(len(numbers))
-        run = work.ahead(TaskRun(session, work, StepTasks(session, numbers)), numbers)
+        """Writes consecutive parts, whose columns workers make."""
+        steps = work.steps_of(numbers)
+        session.begin(len(steps))
+        run = work.ahead(TaskRun(session, work, StepTasks(session, steps)), steps)
         try:
-            for step in numbers:
-                element = run.next()
-                if isinstance(element, Measured):
-                    failures.add(element, step)
-                    element = element.value
-                part, first = steps.part_of(step), steps.bounds(step)[0]
-                for piece in element:
-                    found = unpacked(piece)
-                    parts.append(part, found, first)
-                    first += found.data.length
-                del element, found, piece  # so that their memory can be reused
-                if step + 1 == steps.of_part(part).stop:
-                    parts.complete(part, None)
+            for part in numbers:
+                folder.add(work.append_part(part, run, parts, self.failures.add))
         finally:
             run.close()
 
 
-def _runs(steps: Steps, done: set[int]) -> Iterator[range]:
-    """The steps of missing parts, as ranges."""
-    missing = [part for part in range(steps.parts) if part not in done]
-    for _, group in itertools.groupby(enumerate(missing), lambda pair: pair[1] - pair[0]):
-        parts = [part for _, part in group]
-        yield range(steps.of_part(parts[0]).start, steps.of_part(parts[-1]).stop)
+def _runs(parts: Sequence[int]) -> Iterator[range]:
+    """Numbers of parts as ranges."""
+    for _, group in itertools.groupby(enumerate(parts), lambda pair: pair[1] - pair[0]):
+        found = [part for _, part in group]
+        yield range(found[0], found[-1] + 1)
 
 
 class _Failures:
@@ -216,34 +281,39 @@ class _StreamSaving(_Saving):
             raise ChainError(NO_RECORDS)
         return encoded_rows(Rows.of_records(records), np.arange(len(records)))
 
-    def _write(self, parts: PartsWriter, at_once: int) -> None:
-        folder, place, is_over = parts.folder, 0, False
-        with DataLoader(self.dataset, engine=self.options.engine) as loader:
+    def _write(self, folder: SaveFolder, sample: Encoded) -> None:
+        at_once, place, is_over = _step_records(sample, folder), 0, False
+        with (
+            progress(f"saving into {self.place}", self.node.length, "records") as shown,
+            PartsWriter(self.place, known_type(folder), shown, uses_lines=True) as parts,
+            DataLoader(self.dataset, engine=self.options.engine) as loader,
+        ):
+            shown.add(folder.records)
             records = iter(loader)
             while not is_over:
                 part = next(n for n in itertools.count() if n not in folder.parts)
                 if place != part:
                     is_over = _seek(records, folder, part)
                 place = part + 1
-                is_over = is_over or self._write_part(parts, part, records, at_once)
+                is_over = is_over or _write_part(folder, parts, part, records, at_once)
 
-    def _write_part(
-        self, parts: PartsWriter, part: int, records: LoaderIterator[Tree], at_once: int
-    ) -> bool:
-        """Writes a part; True if the stream is over."""
-        size = parts.folder.part_records
-        first, stop = part * size, (part + 1) * size
-        position = first
-        while position < stop:
-            found = list(itertools.islice(records, min(at_once, stop - position)))
-            if not found:
-                break
-            positions = np.arange(position, position + len(found))
-            parts.append(part, encoded_rows(Rows.of_records(found), positions), position)
-            position += len(found)
-        if position > first:
-            parts.complete(part, _json_state(records))
-        return position < stop
+
+def _write_part(
+    folder: SaveFolder, parts: PartsWriter, part: int, records: LoaderIterator[Tree], at_once: int
+) -> bool:
+    """Writes a part; True if the stream is over."""
+    first, stop = part * folder.part_records, (part + 1) * folder.part_records
+    position = first
+    while position < stop:
+        found = list(itertools.islice(records, min(at_once, stop - position)))
+        if not found:
+            break
+        positions = np.arange(position, position + len(found))
+        parts.append(part, encoded_rows(Rows.of_records(found), positions), position)
+        position += len(found)
+    if position > first:
+        folder.add(parts.finish(_json_state(records)))
+    return position < stop
 
 
 def _seek(records: LoaderIterator[Tree], folder: SaveFolder, part: int) -> bool:

@@ -133,6 +133,17 @@ def with_lines(found: Encoded, known: ColumnType | None) -> Encoded:
     return Encoded(kind.replace(kind="linear"), ColumnData(data.length, lines, offsets))
 
 
+def as_lines(kind: ColumnType) -> ColumnType:
+    """The type with lines in all columns that may have them.
+
+    With it as ``known``, records that others precede are stored as lines if those others may be.
+    """
+    if kind.is_branch and kind.nulls is None:
+        return kind.replace(fields={name: as_lines(one) for name, one in kind.fields.items()})
+    is_plain = kind.kind == "fixed" and kind.nulls is None and are_linear(kind.dtype, kind.shape)
+    return kind.replace(kind="linear") if is_plain and kind.shape[0] >= _SHORTEST else kind
+
+
 def _lines_of(rows: Array) -> tuple[Array, Array]:
     """The lines of rows, and where those of each row begin."""
     rises = np.diff(rows, axis=1)

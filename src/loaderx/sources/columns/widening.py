@@ -12,6 +12,7 @@ import numpy as np
 from loaderx.sources.columns.data import ColumnData, ColumnType
 from loaderx.sources.columns.linear import expanded_data
 from loaderx.sources.columns.record_columns import NOTHING, UNKNOWN, Path, same_dtype
+from loaderx.tree import Array
 
 
 class MisfitError(Exception):
@@ -90,14 +91,23 @@ def settled(kind: ColumnType) -> ColumnType:
     return kind.replace(fields={name: settled(field) for name, field in kind.fields.items()})
 
 
-def widened(data: ColumnData, have: ColumnType, want: ColumnType) -> ColumnData:
-    """Data of one type as data of a wider one."""
+def widened(
+    data: ColumnData, have: ColumnType, want: ColumnType, present: Array | None = None
+) -> ColumnData:
+    """Data of one type as data of a wider one.
+
+    It is the same whatever types were between the two.  So rows of one length in whose place there
+    is no value become empty if rows of any length do: ``present`` says where what they are part of
+    has a value.
+    """
     if have == want:
         return data
     if want.nulls is not None:
         valid = np.ones(data.length, np.bool_) if data.valid is None else data.valid
+        present = valid if present is None else valid & present
         plain = [kind.replace(nulls=None) for kind in (have, want)]
-        return widened(data._replace(valid=None), *plain)._replace(valid=valid)
+        made = widened(data._replace(valid=None), plain[0], plain[1], present)
+        return made._replace(valid=valid)
     if have in (NOTHING, UNKNOWN):
         return _blank(want, data.length)
     if have.kind == "linear":
@@ -106,11 +116,16 @@ def widened(data: ColumnData, have: ColumnType, want: ColumnType) -> ColumnData:
         assert data.values is not None
         values, offsets = data.values, data.offsets
         if want.kind == "ragged" and offsets is None:  # rows of one length
-            offsets = np.arange(data.length + 1, dtype=np.int64) * have.shape[0]
-            values = values.reshape(data.length * have.shape[0], *want.shape)
+            counts = np.full(data.length, have.shape[0])
+            if present is not None:
+                values, counts = values[present], counts * present
+            offsets = np.zeros(data.length + 1, np.int64)
+            np.cumsum(counts, out=offsets[1:])
+            values = values.reshape(int(offsets[-1]), *want.shape)
         return ColumnData(data.length, values.astype(want.dtype, copy=False), offsets)
+    inside = present if have.is_branch else None
     fields = {
-        name: widened(field, have.fields[name], want.fields[name])
+        name: widened(field, have.fields[name], want.fields[name], inside)
         for name, field in data.fields.items()
     }
     return data._replace(fields=fields)

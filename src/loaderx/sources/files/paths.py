@@ -76,10 +76,17 @@ def find(path: PathLike | Sequence[PathLike], files: FileSystems = LOCAL_FILES) 
         return Found(None, found)
     if len(found) > 1:
         raise FileError(
-            f"{folders[0]} is a folder: give one folder, or files. For several folders open each, "
-            "and join them with Dataset.concatenate."
+            f"{folders[0]} is a folder: give one folder, or files. Several folders are given as a "
+            "list that has nothing else."
         )
     return Found(found[0], [])
+
+
+def listed_folders(path: object, files: FileSystems) -> list[str]:
+    """The folders of a list of folders; empty for anything else."""
+    texts = [_text(one, files) for one in path] if isinstance(path, (list, tuple)) else []
+    found = [one if is_url(one) else os.path.abspath(os.path.expanduser(one)) for one in texts]
+    return found if all(files.of(one).is_folder(one) for one in found) else []
 
 
 def _is_brought(path: object) -> TypeGuard[BroughtPath]:

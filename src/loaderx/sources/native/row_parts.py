@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
 
 import numpy as np
@@ -15,13 +13,9 @@ from loaderx.sources.format import open_options
 from loaderx.sources.native.layout import MARK
 from loaderx.sources.native.reader import open_native
 from loaderx.sources.native.row_folder import RowFolder
-from loaderx.sources.native.save_folder import (
-    JOURNAL,
-    FolderInUseError,
-    SaveFolder,
-    open_journal,
-)
-from loaderx.sources.native.save_parts import PartsWriter, finish
+from loaderx.sources.native.save_folder import SaveFolder
+from loaderx.sources.native.save_journal import FolderInUseError, open_journal, remove_journals
+from loaderx.sources.native.save_parts import PartsWriter, finish, known_type
 from loaderx.sources.progress import progress
 
 _PIECES = 4  # of a part; one at a time is in memory
@@ -36,14 +30,13 @@ def save_rows(rows: RowFolder) -> None:
     try:
         with open_journal(rows.folder) as journal:
             if rows.is_saved():  # by another process, which held the lock until now
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(os.path.join(rows.folder, JOURNAL))
+                remove_journals(rows.folder)
                 return
             begun = rows.begun
-            folder = SaveFolder(rows.folder, journal, begun.made_by, begun.part_records)
+            folder = SaveFolder(journal, begun.made_by, begun.part_records)
+            folder.remove_unfinished()
             if _write(rows, folder):
-                assert rows.kind is not None
-                finish(folder, rows.kind, begun.made_by, (), begun.classes)
+                finish(folder, begun.made_by, (), begun.classes)
     except FolderInUseError:
         return
     except (OSError, FileError) as error:
@@ -63,7 +56,11 @@ def _write(rows: RowFolder, folder: SaveFolder) -> bool:
     kind, count, size = settled(rows.kind), rows.begun.records, folder.part_records
     at_once = -(-size // _PIECES)
     what = f"saving into {rows.folder}"
-    with progress(what, count, "records") as shown, PartsWriter(folder, shown) as parts:
+    with (
+        progress(what, count, "records") as shown,
+        PartsWriter(rows.folder, known_type(folder), shown) as parts,
+    ):
+        shown.add(folder.records)
         for part, first in enumerate(range(0, count, size)):
             if part in folder.parts:
                 continue
@@ -73,7 +70,7 @@ def _write(rows: RowFolder, folder: SaveFolder) -> bool:
                 if found is None:
                     return False
                 parts.append(part, found, start)
-            parts.complete(part, None)
+            folder.add(parts.finish())
     return True
 
 

@@ -1,9 +1,13 @@
-"""A folder that a dataset is being saved into, with a journal so that a later run can resume.
+"""A folder that a dataset is being saved into, with journals so that a later run can resume.
 
-Until all is done there is a ``saving.jsonl`` beside the parts: a line that identifies the dataset,
-and one for each part, with the sizes of its files and the type of its records.  A line is written
-when the files are on disk, and then the part gets its name: a part with both is complete, and all
-others are removed and made again.  A truncated last line is ignored.
+Until all is done there is a journal beside the parts: a line that identifies the dataset, and one
+for each part, with the sizes of its files and the type of its records.  A part is written under
+another name, which its line has, too.  The line is written when the files are on disk, and then the
+part gets its name.  A part with a line is complete under one of its names; all others are removed
+and made again.  A truncated last line is ignored.
+
+Several processes may save one dataset, a shard each: some consecutive parts, with a journal of its
+own (`save_journal`).  The last of them joins the parts of all.
 
 A folder that ``.cache(path)`` fills has a subfolder for that until then (`row_folder`).
 """
@@ -16,12 +20,10 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO
 
-from loaderx.errors import ArgumentTypeError, FileError
+from loaderx.errors import ArgumentError, ArgumentTypeError, FileError
 from loaderx.frozen import Frozen
 from loaderx.sources.cache.folder import Json
-from loaderx.sources.cache.owners import is_dead, own_mark
 from loaderx.sources.columns.data import ColumnType
 from loaderx.sources.mapping import reading
 from loaderx.sources.native.layout import (
@@ -38,77 +40,123 @@ from loaderx.sources.native.layout import (
     type_of,
     write_description,
 )
-from loaderx.sources.native.writer import PartWriter, has_columns
-from loaderx.sources.remote.private_files import try_lock
-
-JOURNAL = "saving.jsonl"
-LOCK_FILE = "saving.lock"  # if the file system has no locks
-FILLING = ".filling"
-_OWN = re.compile(
-    r"part-\d{5,}(\.[0-9a-f]+\.tmp)?|loaderx\.json(\.[0-9a-f]+\.tmp)?"
-    r"|saving\.jsonl|saving\.lock|\.filling"
+from loaderx.sources.native.save_journal import (
+    JOURNAL,
+    OWN,
+    WHOLE,
+    Journal,
+    Line,
+    Shard,
+    is_journal,
+    remove_journals,
 )
+from loaderx.sources.native.writer import PartWriter, has_columns, publish
+from loaderx.sources.remote.urls import is_url
 
-
-class FolderInUseError(FileError):
-    """Another process is saving into a folder."""
+FILLING = ".filling"
+_PART = re.compile(r"part-(\d{5,})(\.[0-9a-f]+\.tmp)?")
+_OWN = re.compile(rf"{_PART.pattern}|loaderx\.json(\.[0-9a-f]+\.tmp)?|{OWN}|\.filling")
 
 
 class SavedPart(Frozen):
-    """A part that is complete."""
+    """A part that is on disk, and what its line in a journal says."""
 
     part: Part
     kind: ColumnType  # of its records
     state: Json  # of the stream after it; None for a dataset that is read by index
+    temporary: str  # the name under which it was written
+
+    @property
+    def number(self) -> int:
+        return int(self.part.name.removeprefix("part-"))
+
+    def line(self) -> Line:
+        return {
+            **part_json(self.part),
+            "type": type_json(self.kind),
+            "state": self.state,
+            "temporary": self.temporary,
+        }
+
+
+def saved_part(line: Line) -> SavedPart:
+    """A part from its line."""
+    told, temporary = line["type"], line["temporary"]
+    assert isinstance(told, dict)
+    assert isinstance(temporary, str)
+    if not _PART.fullmatch(temporary):
+        raise ValueError(f"a part has the name {temporary!r:.100}")
+    return SavedPart(part_of(line), type_of(told), line["state"], temporary)
 
 
 class SaveFolder:
-    """The folder, while no other process may write to it."""
+    """The folder, while no other process may write these parts of it.
 
-    def __init__(self, folder: str, journal: BinaryIO, made_by: Json, part_records: int) -> None:
-        self.folder, self._journal = folder, journal
-        self.part_records = part_records
+    A process that has the journal of a shard sees the parts of that shard, one with the journal of
+    the folder all of them.  ``shards``: by how many processes the dataset is saved.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        made_by: Json,
+        part_records: int,
+        *,
+        records: int = 0,
+        shards: int = 1,
+    ) -> None:
+        self.folder, self._journal = journal.folder, journal
         self.parts: dict[int, SavedPart] = {}
-        try:
-            begun_by = self._find_parts()
-        except FileError as error:
-            raise FileError(f"{error}. Remove {folder}, and save again.") from error
-        if not self.parts:
-            journal.truncate(0)
-            self._append({"made_by": made_by, "part_records": part_records})
-            sync_folder(folder)
-        elif begun_by != made_by:
-            raise another_dataset(folder, "was begun with", begun_by, made_by)
-        self._remove_unfinished()
+        begun: Line = {"made_by": made_by, "part_records": part_records, "shards": shards}
+        with _damage_told(self.folder):
+            lines = journal.lines()
+            begun_by = list(self._begun_by(lines))
+        for other in begun_by:
+            if other["made_by"] != made_by:
+                raise another_dataset(self.folder, "was begun with", other["made_by"], made_by)
+            if other["shards"] != shards:
+                raise _in_other_shards(self.folder, int(str(other["shards"])))
+            if other["part_records"] != begun_by[0]["part_records"]:
+                raise FileError(
+                    f"the shards of {self.folder} have parts of {other['part_records']} and "
+                    f"{begun_by[0]['part_records']} records: they were saved with different "
+                    "`part_bytes`. Remove it, and save all shards alike."
+                )
+            begun = other
+        self.part_records = int(str(begun["part_records"]))
+        self.numbers = shard_of(-(-records // self.part_records), journal.shard)
+        with _damage_told(self.folder):
+            self._find_parts(lines)
+        if not self.parts or len(lines[journal.name]) < 2:
+            journal.begin(begun)
+            sync_folder(self.folder)
 
-    def _find_parts(self) -> Json:
-        """Finds the parts that an earlier run completed; returns the dataset that it was saving."""
-        lines = self._lines()
-        if not lines:
-            return None
-        with reading(os.path.join(self.folder, JOURNAL)):
-            begun_by, part_records = lines[0]["made_by"], int(str(lines[0]["part_records"]))
-            for line in lines[1:]:  # a part that is written again has a second line
-                told = line["type"]
-                assert isinstance(told, dict)
-                one = SavedPart(part_of(line), type_of(told), line["state"])
-                if self._is_whole(one):
-                    self.parts[int(one.part.name.removeprefix("part-"))] = one
-        if self.parts:
-            self.part_records = part_records
-        return begun_by
+    def _begun_by(self, journals: dict[str, list[Line]]) -> Iterator[Line]:
+        """The first lines of the journals that have parts."""
+        if not any(map(_PART.fullmatch, os.listdir(self.folder))):
+            return
+        for name, lines in journals.items():
+            if len(lines) > 1:
+                with reading(os.path.join(self.folder, name)):
+                    yield {key: lines[0][key] for key in ("made_by", "part_records", "shards")}
 
-    def _lines(self) -> list[dict[str, Json]]:
-        """The lines of an earlier run; truncates the journal after the last whole one."""
-        content = self._journal.read()
-        whole = content[: content.rfind(b"\n") + 1]
-        self._journal.truncate(len(whole))
-        with reading(os.path.join(self.folder, JOURNAL)):
-            return [dict(json.loads(line)) for line in whole.splitlines()]
+    def _find_parts(self, journals: dict[str, list[Line]]) -> None:
+        """Finds the parts that are complete, and gives them their names."""
+        for name, lines in journals.items():
+            with reading(os.path.join(self.folder, name)):
+                found = [saved_part(line) for line in lines[1:]]
+            for one in filter(self._is_own, found):  # one that is written again has a second line
+                if self._is_whole(one, one.temporary):
+                    publish(self.folder, one.temporary, one.part.name)
+                if self._is_whole(one, one.part.name):
+                    self.parts[one.number] = one
 
-    def _is_whole(self, saved: SavedPart) -> bool:
+    def _is_own(self, part: SavedPart) -> bool:
+        return self._journal.shard == WHOLE or part.number in self.numbers
+
+    def _is_whole(self, saved: SavedPart, name: str) -> bool:
         """True if the files have the sizes and headers that were written."""
-        place, files = os.path.join(self.folder, saved.part.name), dict(saved.part.files)
+        place, files = os.path.join(self.folder, name), dict(saved.part.files)
         try:
             names = os.listdir(place)
             if {name: os.path.getsize(os.path.join(place, name)) for name in names} != files:
@@ -117,54 +165,71 @@ class SaveFolder:
         except (OSError, FileError):
             return False
 
-    def _remove_unfinished(self) -> None:
-        kept = {JOURNAL, LOCK_FILE, FILLING, *(one.part.name for one in self.parts.values())}
+    def remove_unfinished(self) -> None:
+        """Removes what an earlier run, or a worker that was given up, has left."""
+        kept = {FILLING, MARK, *(one.part.name for one in self.parts.values())}
         for name in set(os.listdir(self.folder)) - kept:
-            place = os.path.join(self.folder, name)
+            part, place = _PART.fullmatch(name), os.path.join(self.folder, name)
+            is_own = int(part[1]) in self.numbers if part else False
+            if self._journal.shard != WHOLE and not is_own:
+                continue  # another process may be writing it
             if os.path.isdir(place) and not os.path.islink(place):
-                shutil.rmtree(place)
-            else:
-                os.unlink(place)
+                shutil.rmtree(place, ignore_errors=name.endswith(".tmp"))
+            elif not re.fullmatch(OWN, name):
+                with contextlib.suppress(FileNotFoundError):  # a thread that is stopping removed it
+                    os.unlink(place)
+
+    @property
+    def records(self) -> int:
+        """How many records are there."""
+        return sum(one.part.records for one in self.parts.values())
 
     # Writing ----------------------------------------------------------------------------------
 
-    def writer(self, number: int, kind: ColumnType) -> PartWriter:
-        """A writer for a part whose records have this type."""
-        return PartWriter(self.folder, number, columns_of(kind)[1])
-
-    def add(self, number: int, writer: PartWriter, kind: ColumnType, state: Json) -> None:
-        """Completes a part."""
-        done = SavedPart(writer.finish(), kind, state)
-        line = part_json(done.part)
-        self._append({**line, "type": type_json(done.kind), "state": done.state})
-        writer.publish()
-        self.parts[number] = done
+    def add(self, saved: SavedPart) -> None:
+        """Completes a part that was written."""
+        self._journal.append(saved.line())
+        publish(self.folder, saved.temporary, saved.part.name)
+        self.parts[saved.number] = saved
 
     def widen(self, number: int, kind: ColumnType) -> None:
         """Writes a part again, with a wider type."""
         old = self.parts[number]
-        with self.writer(number, kind) as writer:
+        with PartWriter(self.folder, number, columns_of(kind)[1]) as writer:
             place = os.path.join(self.folder, old.part.name)
             writer.append_files(place, columns_of(old.kind)[1])
-            self.add(number, writer, kind, old.state)
+            self.add(SavedPart(writer.finish(), kind, old.state, writer.temporary))
 
     def finish(self, description: Description) -> None:
         """Makes the folder complete."""
         for one in self.parts.values():
-            if not self._is_whole(one):
+            if not self._is_whole(one, one.part.name):
                 raise FileError(
                     f"{os.path.join(self.folder, one.part.name)} was changed while it was being "
                     "saved. Save again: what is whole is kept."
                 )
+        self.remove_unfinished()
         write_description(self.folder, description)
-        os.unlink(os.path.join(self.folder, JOURNAL))
+        remove_journals(self.folder)
         sync_folder(self.folder)
 
-    def _append(self, line: Json) -> None:
-        self._journal.seek(0, os.SEEK_END)
-        self._journal.write(json.dumps(line).encode() + b"\n")
-        self._journal.flush()
-        os.fsync(self._journal.fileno())
+
+def shard_of(parts: int, shard: Shard) -> range:
+    """The parts of a shard: consecutive ones, so that what they are read from is read in order.
+
+    >>> [shard_of(5, (index, 3)) for index in range(3)]
+    [range(0, 1), range(1, 3), range(3, 5)]
+    """
+    index, count = shard
+    return range(parts * index // count, parts * (index + 1) // count)
+
+
+@contextlib.contextmanager
+def _damage_told(folder: str) -> Iterator[None]:
+    try:
+        yield
+    except FileError as error:
+        raise FileError(f"{error}. Remove {folder}, and save again.") from error
 
 
 def columns_of(kind: ColumnType) -> tuple[RecordKind, dict[str, ColumnType]]:
@@ -191,7 +256,8 @@ def check_folder(folder: str, *, fills: bool = False) -> None:
             f"cannot save into {folder}: .cache(path) has begun to fill it. Continue with that, "
             "or remove it."
         )
-    if others or (names and not {MARK, JOURNAL, FILLING} & set(names)):
+    is_begun = {MARK, FILLING} & set(names) or any(map(is_journal, names))
+    if others or (names and not is_begun):
         raise FileError(
             f"cannot save into {folder}: it has other files, such as {(others or names)[0]}. Give "
             "a folder that is new or empty."
@@ -202,7 +268,12 @@ def folder_path(name: str, given: object) -> str:
     """The folder given as the argument ``name``."""
     if not isinstance(given, (str, os.PathLike)):
         raise ArgumentTypeError(f"`{name}` must be a path, got {given!r}.")
-    return os.path.abspath(os.path.expanduser(os.fspath(given)))
+    path = os.fspath(given)
+    if is_url(path):
+        raise ArgumentError(
+            f"`{name}` is the URL {path}: give a folder, and copy it there when it is complete."
+        )
+    return os.path.abspath(os.path.expanduser(path))
 
 
 def is_complete(folder: str, made_by: Json) -> bool:
@@ -214,7 +285,7 @@ def is_complete(folder: str, made_by: Json) -> bool:
         raise another_dataset(folder, "has", found.made_by, made_by)
     # A run may have been killed between its last steps, or the folder may be read-only.
     with contextlib.suppress(OSError):
-        os.unlink(os.path.join(folder, JOURNAL))
+        remove_journals(folder)
     shutil.rmtree(os.path.join(folder, FILLING), ignore_errors=True)
     return True
 
@@ -227,7 +298,7 @@ def check_complete(folder: str, names: Sequence[str]) -> None:
             f"{folder} is not complete: .cache(path) has begun to fill it, and has not seen all "
             "records yet."
         )
-    if JOURNAL in names and has_parts:
+    if has_parts and any(map(is_journal, names)):
         raise FileError(f"{folder} is not complete: save again to resume.")
 
 
@@ -242,59 +313,6 @@ def check_begun(folder: str, made_by: Json) -> None:
         raise another_dataset(folder, "was begun with", begun_by, made_by)
 
 
-@contextlib.contextmanager
-def open_journal(folder: str) -> Iterator[BinaryIO]:
-    """The journal of a folder, created if needed and locked against other processes."""
-    os.makedirs(folder, exist_ok=True)
-    with open(os.path.join(folder, JOURNAL), "a+b") as journal, _locked(journal, folder):
-        journal.seek(0)
-        yield journal
-
-
-@contextlib.contextmanager
-def _locked(journal: BinaryIO, folder: str) -> Iterator[None]:
-    """The lock of a folder; a lock file if the file system has no locks."""
-    try:
-        has_lock: bool | None = try_lock(journal.fileno())
-    except OSError:  # Lustre without flock, some NFS
-        has_lock = None
-    if has_lock is False:
-        raise FolderInUseError(f"another process is saving into {folder}.")
-    with contextlib.nullcontext() if has_lock else _lock_file(folder):
-        yield
-
-
-@contextlib.contextmanager
-def _lock_file(folder: str) -> Iterator[None]:
-    path = os.path.join(folder, LOCK_FILE)
-    while True:
-        try:
-            held = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-            break
-        except FileExistsError:
-            if not _remove_left(path):
-                raise FolderInUseError(
-                    f"another process is saving into {folder}. If none does, remove {path}: the "
-                    "file system has no locks, and of a process on another machine it is not known "
-                    "whether it still lives."
-                ) from None
-    with open(held, "w", encoding="ascii") as file:
-        file.write(own_mark())
-    try:
-        yield
-    finally:
-        os.unlink(path)
-
-
-def _remove_left(path: str) -> bool:
-    """Removes the lock file of a process that has died."""
-    with contextlib.suppress(OSError), open(path, encoding="ascii", errors="replace") as file:
-        if not is_dead(file.read()):
-            return False
-        os.unlink(path)
-    return not os.path.exists(path)
-
-
 def another_dataset(folder: str, how: str, told: Json, made_by: Json) -> FileError:
     """The error for a folder that belongs to another dataset."""
     old, new = (one if isinstance(one, dict) else {} for one in (told, made_by))
@@ -302,4 +320,12 @@ def another_dataset(folder: str, how: str, told: Json, made_by: Json) -> FileErr
     return FileError(
         f"{folder} {how} another dataset, which has other {' and other '.join(differ)}. Give "
         "another folder, or remove this one."
+    )
+
+
+def _in_other_shards(folder: str, count: int) -> FileError:
+    """The error for a folder that is being saved in so many shards, and not as was asked."""
+    how = "without `shard`" if count == 1 else f"with shard=(0, {count}) to ({count - 1}, {count})"
+    return FileError(
+        f"{folder} was begun {how}: go on like that, or remove it. Any machine may save any shard."
     )

@@ -13,7 +13,7 @@ from loaderx.sources.columns.record_columns import Encoded
 from loaderx.sources.columns.widening import MisfitError, merged, settled, widened
 from loaderx.sources.files.arrays import open_npy
 from loaderx.sources.native.layout import VALID, VALUE, Description, file_name
-from loaderx.sources.native.save_folder import SaveFolder, columns_of
+from loaderx.sources.native.save_folder import SavedPart, SaveFolder, columns_of
 from loaderx.sources.native.writer import PartWriter
 from loaderx.sources.progress import Progress
 
@@ -60,43 +60,48 @@ def with_images(kind: ColumnType, images: Sequence[str], path: str = "") -> Colu
 class PartsWriter:
     """Appends columns to the current part, and knows the type of all records so far.
 
-    ``uses_lines``: rows that are constant or count up most of the time are stored as lines.  As a
-    context manager it removes a part that is not complete.
+    ``kind`` is the type to begin with: that of other records, if some are known.  ``uses_lines``:
+    rows that are constant or count up most of the time are stored as lines.  As a context manager
+    it removes a part that is not finished.
     """
 
-    def __init__(self, folder: SaveFolder, shown: Progress, *, uses_lines: bool = False) -> None:
-        self.folder, self._shown, self._uses_lines = folder, shown, uses_lines
-        self.kind: ColumnType | None = None
-        for number in sorted(folder.parts):
-            found = folder.parts[number]
-            self.kind = found.kind if self.kind is None else merged(self.kind, found.kind)
-            shown.add(found.part.records)
+    def __init__(
+        self,
+        folder: str,
+        kind: ColumnType | None,
+        shown: Progress | None = None,
+        *,
+        uses_lines: bool = False,
+    ) -> None:
+        self._folder, self._kind, self._shown = folder, kind, shown
+        self._uses_lines = uses_lines
         self._writer: PartWriter | None = None
 
     def append(self, part: int, found: Encoded, first: int) -> None:
         """Adds records to a part; ``first`` is the number of the first, for messages."""
         if self._uses_lines:
-            found = with_lines(found, self.kind)
-        kind = self._merged(found, first)
+            # The first records of all decide whether lines are worth it, whoever writes them.
+            is_first = part == 0 and self._writer is None
+            found = with_lines(found, None if is_first else self._kind)
+        last = first + found.data.length - 1
+        kind = merged_types(self._kind, found.kind, f"records {first} to {last}")
         if self._writer is None:
-            self._writer = self.folder.writer(part, kind)
-        elif kind != self.kind:
+            self._writer = PartWriter(self._folder, part, columns_of(kind)[1])
+        elif kind != self._kind:
             self._writer = self._writer.widened(columns_of(kind)[1])
-        self.kind = kind
+        self._kind = kind
         data = widened(found.data, found.kind, kind)
         self._writer.append(dict(data.fields) if kind.is_branch else {VALUE: data})
-        self._shown.add(data.length)
+        if self._shown is not None:
+            self._shown.add(data.length)
 
-    def complete(self, part: int, state: Json) -> None:
-        """Ends a part."""
+    def finish(self, state: Json = None) -> SavedPart:
+        """Ends a part: its files are on disk, under another name."""
         assert self._writer is not None
-        assert self.kind is not None
-        self.folder.add(part, self._writer, self.kind, state)
+        assert self._kind is not None
+        done = SavedPart(self._writer.finish(), self._kind, state, self._writer.temporary)
         self._writer = None
-
-    def _merged(self, found: Encoded, first: int) -> ColumnType:
-        told = f"records {first} to {first + found.data.length - 1}"
-        return merged_types(self.kind, found.kind, told)
+        return done
 
     def __enter__(self) -> PartsWriter:
         return self
@@ -107,8 +112,17 @@ class PartsWriter:
             writer.remove()
 
 
+def known_type(folder: SaveFolder, kind: ColumnType | None = None) -> ColumnType | None:
+    """The common type of the parts that are there, and of ``kind``."""
+    for number in sorted(folder.parts):
+        first = number * folder.part_records
+        last = first + folder.parts[number].part.records - 1
+        kind = merged_types(kind, folder.parts[number].kind, f"records {first} to {last}")
+    return kind
+
+
 def merged_types(known: ColumnType | None, found: ColumnType, records: str) -> ColumnType:
-    """The common type of all records so far and some more; ``records`` names them in errors."""
+    """The common type of some records and others; ``records`` names the latter in errors."""
     if known is None:
         return found
     try:
@@ -116,19 +130,20 @@ def merged_types(known: ColumnType | None, found: ColumnType, records: str) -> C
     except MisfitError as error:
         where = f'leaf "{".".join(error.path)}" of ' if error.path else ""
         raise StackError(
-            f"cannot save: {where}{records} has the type {_told(error.two)}, and before them it "
-            f"was {_told(error.one)}. Make them alike in a .map() before saving."
+            f"cannot save: {where}{records} has the type {_told(error.two)}, and in others it "
+            f"is {_told(error.one)}. Make them alike in a .map() before saving."
         ) from None
 
 
 def finish(
     folder: SaveFolder,
-    kind: ColumnType,
     made_by: Json,
     images: Sequence[str],
     classes: Mapping[str, Sequence[str]],
 ) -> None:
     """Completes the folder: all parts get the common type, then the description is written."""
+    kind = known_type(folder)
+    assert kind is not None
     final = settled(kind)
     for number in sorted(folder.parts):
         if folder.parts[number].kind != final:

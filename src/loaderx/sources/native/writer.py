@@ -39,8 +39,8 @@ class PartWriter:
     def __init__(self, folder: str, number: int, columns: Mapping[str, ColumnType]) -> None:
         self.name, self.records, self.columns = part_name(number), 0, columns
         self._folder, self._number = folder, number
-        self._place = os.path.join(folder, self.name)
-        self._temporary = f"{self._place}.{secrets.token_hex(4)}.tmp"
+        self.temporary = f"{self.name}.{secrets.token_hex(4)}.tmp"
+        self._temporary = os.path.join(folder, self.temporary)
         os.makedirs(self._temporary)
         self._is_wide = len(columns) > _MOST_OPEN
         self._columns: dict[str, _ColumnWriter] = {}
@@ -63,7 +63,7 @@ class PartWriter:
     def close(self) -> Part:
         """Waits until all of it is on disk, and renames it."""
         part = self.finish()
-        self.publish()
+        publish(self._folder, self.temporary, self.name)
         return part
 
     def finish(self) -> Part:
@@ -73,13 +73,6 @@ class PartWriter:
         names = sorted(os.listdir(self._temporary))
         sizes = {name: os.path.getsize(os.path.join(self._temporary, name)) for name in names}
         return Part(self.name, self.records, sizes)
-
-    def publish(self) -> None:
-        """Gives a finished part its name, replacing an existing one."""
-        if os.path.lexists(self._place):
-            shutil.rmtree(self._place)
-        os.rename(self._temporary, self._place)
-        sync_folder(self._folder)
 
     def widened(self, columns: Mapping[str, ColumnType]) -> PartWriter:
         """A writer of the same part with wider types and all records of this one."""
@@ -114,6 +107,15 @@ class PartWriter:
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         if kind is not None:
             self.remove()
+
+
+def publish(folder: str, temporary: str, name: str) -> None:
+    """Gives a finished part its name, replacing an existing one."""
+    place = os.path.join(folder, name)
+    if os.path.lexists(place):
+        shutil.rmtree(place)
+    os.rename(os.path.join(folder, temporary), place)
+    sync_folder(folder)
 
 
 def has_columns(place: str, columns: Mapping[str, ColumnType], records: int) -> bool:

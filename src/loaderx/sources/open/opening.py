@@ -17,7 +17,7 @@ from loaderx.sources.adapt.objects import adapt
 from loaderx.sources.base import FileSource, Source
 from loaderx.sources.cache.folder import CacheArgument
 from loaderx.sources.cache.unpack import packing_of, unpack
-from loaderx.sources.files.paths import PathLike, find, plain_name, unpacked_name
+from loaderx.sources.files.paths import PathLike, find, listed_folders, plain_name, unpacked_name
 from loaderx.sources.format import (
     HEAD_BYTES,
     FileFormat,
@@ -67,7 +67,28 @@ def open_path(
 ) -> list[Opened]:
     """The sources of a path, one after the other."""
     options = open_options(columns, decode, fill, cache)
-    return _select(recognise(path, options, format), split, path)
+    folders = listed_folders(path, options.cache.files)
+    if len(folders) < 2:
+        return _select(recognise(path, options, format), split, path)
+    if split is not None and "[" in split:
+        raise ArgumentError(
+            f"split={split!r} would cut each of the {len(folders)} folders. Open them whole, and "
+            "write .split(0.8, 0.2), or a slice of the dataset."
+        )
+    opened: list[Opened] = []
+    classes: dict[str, tuple[str, tuple[str, ...]]] = {}
+    for folder in folders:
+        found = _select(recognise(folder, options, format), split, folder)
+        for leaf, names in ((leaf, one) for it in found for leaf, one in it.source.classes.items()):
+            first, known = classes.setdefault(leaf, (folder, names))
+            if names != known:
+                raise FileError(
+                    f"{folder} has other classes of {leaf!r} than {first}: the same number would "
+                    "mean two things. Open each, make the numbers alike in a .map(), and join them "
+                    "with Dataset.concatenate."
+                )
+        opened += found
+    return opened
 
 
 _NO_SPLITS = (
