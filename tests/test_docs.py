@@ -50,21 +50,20 @@ def test_blocks_run(page, tmp_path, monkeypatch):
 
 
 def run_blocks(page, kinds):
-    """Runs the blocks of these kinds, and compares what they print; gives their number."""
+    """Runs the blocks of these kinds, and compares what they print."""
     names: dict[str, object] = {"__name__": "__main__"}
-    printed, count = "", 0
+    printed = ""
     for kind, block in BLOCK.findall(page.read_text()):
         if kind in kinds:
             out = io.StringIO()
             with contextlib.redirect_stdout(out):
                 exec(compile(block, f"{page.name}", "exec"), names)
-            printed, count = out.getvalue(), count + 1
+            printed = out.getvalue()
         elif kind == "text" and printed:
             assert printed.strip() == block.strip()
             printed = ""
         elif kind.startswith("python"):
-            printed = ""  # another block's text follows
-    return count
+            printed = ""  # the text of another block follows
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
