@@ -9,7 +9,7 @@ export JAX_PLATFORMS ?= cpu
 # Else every worker process of the tests would compile all of loaderx anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test tests test-large test-owners test-grain fuzz lint types bench bench-quick bench-devices clean
+.PHONY: demo test tests test-large test-owners test-ray test-grain fuzz lint types bench bench-quick bench-devices clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/loaderx demo
@@ -36,7 +36,7 @@ fuzz: $(VENV)/dev.stamp
 
 # Readers against the libraries that own the formats (TFDS, webdataset, ...), in an environment of its own.
 test-owners: $(VENV)-owners/stamp
-	$(VENV)-owners/bin/python -m pytest -m owners tests/owners --ignore tests/owners/test_keras.py
+	$(VENV)-owners/bin/python -m pytest -m owners tests/owners --ignore tests/owners/test_keras.py --ignore tests/owners/ray
 	KERAS_BACKEND=jax $(VENV)-owners/bin/python -m pytest -m owners tests/owners/test_keras.py
 
 # Folders of 10,000 shards in every format, the making of an index of 10^8 records, a save that is
@@ -47,6 +47,16 @@ test-large: $(VENV)/dev.stamp
 $(VENV)-owners/stamp: pyproject.toml
 	python3 -m venv $(VENV)-owners
 	$(VENV)-owners/bin/python -m pip install -q -e ".[dev,owners]"
+	touch $@
+
+# `engines.Ray` on a cluster of two nodes on this machine, in an environment of its own: the contract of
+# engines, the blocks of docs/cluster.md, and the examples.  Takes about five minutes.
+test-ray: $(VENV)-ray/stamp
+	$(VENV)-ray/bin/python -m pytest -m owners tests/owners/ray
+
+$(VENV)-ray/stamp: pyproject.toml
+	python3 -m venv $(VENV)-ray
+	$(VENV)-ray/bin/python -m pip install -q -e ".[dev,ray]" "ray[train]"
 	touch $@
 
 # `loaderx.compat.grain` against the Grain that it reproduces: the same bytes, states both ways, then
@@ -104,4 +114,4 @@ $(VENV)/bench.stamp: $(VENV)/dev.stamp
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV)-grain $(VENV)-grain-newest .venv-bench .bench-data .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(VENV)-ray $(VENV)-grain $(VENV)-grain-newest .venv-bench .bench-data .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

@@ -46,6 +46,7 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
             {"tutorial", "arrays", "dicts", "tensors", "workers", "large"},
             marks=pytest.mark.benchmarks,
         ),
+        pytest.param("workers", {"jpeg"}, marks=pytest.mark.benchmarks),  # skips without Ray
         pytest.param(
             "devices",
             {"fed_wait_50", "placing_8", "loading_and_placing_1", "mlp_data_wait"},

@@ -238,7 +238,7 @@ class ExecutorSession(Session):
             executor = self._forget()
             self._sent = SentWork(self._work)  # what it holds may be large
         if executor is not None and self._is_own and self._owner == os.getpid():
-            executor.shutdown(cancel_futures=True)
+            _end(executor, wait=True)
 
     def describe(self) -> tuple[str, str]:
         name = "" if self._executor is None else f" of {type(self._executor).__name__}"
@@ -247,7 +247,14 @@ class ExecutorSession(Session):
 
 def _shut_down(executor: AnyExecutor) -> None:
     with contextlib.suppress(Exception):  # a broken one
-        executor.shutdown(wait=False, cancel_futures=True)
+        _end(executor, wait=False)
+
+
+def _end(executor: AnyExecutor, *, wait: bool) -> None:
+    try:
+        executor.shutdown(wait=wait, cancel_futures=True)
+    except TypeError:  # Dask's and loky's do not know `cancel_futures`
+        executor.shutdown(wait=wait)
 
 
 class PendingCall:
