@@ -72,7 +72,7 @@ def saved(how: str, records: int) -> tuple[float, str]:
         "4 workers": functools.partial(by_workers, Processes(4)),
         "2 shards": by_shards,
         # More tasks under way than there are parts: the consumer writes.
-        "2 workers, consumer writes": functools.partial(by_workers, Processes(2, prefetch=1000)),
+        "2 workers, consumer writes": functools.partial(by_workers, Processes(2, prefetch=64)),
     }[how]
     with tempfile.TemporaryDirectory() as place:
         begun = perf_counter()

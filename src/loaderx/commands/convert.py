@@ -15,9 +15,6 @@ from loaderx.sources.images import decode_image
 from loaderx.sources.native.layout import MARK, read_description
 from loaderx.tree import flatten
 
-_CLUSTERS = {"ray": "Ray"}
-"""Engines that only have a class, since most programs do without what they need."""
-
 
 class Opening(Frozen):
     """How the files are opened."""
@@ -61,8 +58,8 @@ def convert(
     if not decode:
         dataset, images = _with_encoded_images(opening, dataset)
     runs_on: object = engine
-    if engine in _CLUSTERS:
-        runs_on, workers = getattr(engines, _CLUSTERS[engine])(num_workers=workers), None
+    if engine == "ray":  # has only a class, since most programs do without it
+        runs_on, workers = getattr(engines, engine.capitalize())(num_workers=workers), None
     try:
         dataset.save(target, images=images, engine=runs_on, num_workers=workers, shard=shard)
     except StackError as error:

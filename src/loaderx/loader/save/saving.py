@@ -19,6 +19,7 @@ import contextlib
 import itertools
 import json
 from collections.abc import Iterator, Sequence
+from time import monotonic
 from typing import cast
 
 import numpy as np
@@ -30,7 +31,7 @@ from loaderx.engines.base import Measured, Session
 from loaderx.errors import ArgumentTypeError, ChainError, FileError, check_int, warn_user
 from loaderx.frozen import Frozen
 from loaderx.loader.failures import FailureLog, failure_limit
-from loaderx.loader.iterator import LoaderIterator
+from loaderx.loader.iterator import CLOSE_PATIENCE_S, LoaderIterator
 from loaderx.loader.loader import DataLoader, engine_of, shard_of
 from loaderx.loader.run import TaskRun
 from loaderx.loader.save.sample import (
@@ -200,6 +201,7 @@ class _IndexSaving(_Saving):
                             self._write_parts(session, work, run, folder, parts)
         finally:
             work.is_over = True
+            session.finish(monotonic() + CLOSE_PATIENCE_S)  # threads remove their parts themselves
             session.close()
             folder.remove_unfinished()  # parts of workers that were stopped
         self.failures.warn(records)
