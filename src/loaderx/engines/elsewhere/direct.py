@@ -193,7 +193,7 @@ class _Served:
 
     def run(self) -> None:
         """Reads tasks until the connection ends."""
-        for _ in range(self._threads):
+        for _ in range(self._threads + 1):  # one sends while the others make
             threading.Thread(target=self._make_all, daemon=True, name="loaderx-make").start()
         try:
             while True:

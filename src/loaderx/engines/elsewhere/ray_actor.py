@@ -52,21 +52,24 @@ class RayActor:
             return self._opened
 
     def _open(self, payload: Payload) -> Opened:
-        self._maker = maker = Maker(payload)
+        self._maker = Maker(payload)
         address = None
         if self._key:
             host = ray.util.get_node_ip_address()
-            listener = Listener(host, self._key, maker.make, self._hold, self._threads)
+            listener = Listener(host, self._key, self._make, self._hold, self._threads)
             address = listener.address
         return Opened(os.getpid(), worker_name(), address)
 
     def make(self, task: Task) -> Packed:
         """The element of a task, through Ray's store."""
-        assert self._maker is not None
         came = time.monotonic()
-        with self._turns:
-            packed = self._maker.make(task)
+        packed = self._make(task)
         return packed._replace(held_s=time.monotonic() - came)
+
+    def _make(self, task: Task) -> Packed:
+        assert self._maker is not None
+        with self._turns:
+            return self._maker.make(task)
 
     def fetch(self, number: int) -> Packed:
         """What was made of a task for the connection, and needs pickles."""

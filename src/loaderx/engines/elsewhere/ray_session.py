@@ -325,7 +325,8 @@ class Member:
     def _serve(self, line: DirectLine | StoreLine) -> None:
         """Receives answers until the worker, or the way to it, is lost."""
         crew = self._crew
-        hand = Hand(line, crew.engine.threads + 1)
+        # One task waits there while another one's element is sent.
+        hand = Hand(line, crew.engine.threads + 2)
         unpacker = Unpacker(hand.depth + HELD, crew.reset, crew.warnings)
         self._line, self.way = line, line.name
         crew.dispatch.join(hand)
