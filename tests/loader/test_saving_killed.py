@@ -67,7 +67,7 @@ def whole(tmp_path_factory):
     return found
 
 
-MANY = [6, pytest.param(50, marks=pytest.mark.large)]
+MANY = [3, pytest.param(50, marks=pytest.mark.large)]
 
 
 def drawn(draw, many):

@@ -113,7 +113,7 @@ KINDS = {
     st.sampled_from([900, 5000, 9000]),
     st.permutations(range(3)),
 )
-@settings(max_examples=40)
+@settings(max_examples=12)
 def test_rows_are_lines_in_the_same_datasets(runs, part_bytes, order):
     """Who begins with a later part cannot know whether the rows before it are stored as lines."""
     rng = np.random.default_rng(0)

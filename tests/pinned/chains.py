@@ -214,7 +214,15 @@ def source_folder(folder):
 @chain
 def source_saved(folder):
     records = objects(20).map(lambda r: {"of": r, "raw": bytes([r["x"]])})
-    records.save(folder / "saved", part_bytes=99, images=["raw"], engine="inline", num_workers=1)
+    for shard in ((0, 2), (1, 2)):
+        records.save(
+            folder / "saved",
+            part_bytes=99,
+            images=["raw"],
+            engine="inline",
+            num_workers=1,
+            shard=shard,
+        )
     return Dataset.open(folder / "saved", decode=False).shuffle(4).batch(3)
 
 

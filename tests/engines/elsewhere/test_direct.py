@@ -44,7 +44,7 @@ class Worker:
 
         def made(task):
             self.made.append(task)
-            return packer.pack(make(task), None)._replace(worker="w", making_s=0.25)
+            return packer.pack(make(task), None)
 
         self.listener = Listener("127.0.0.1", KEY, made, self.hold, threads)
 
@@ -222,11 +222,11 @@ def test_silent_guests_do_not_keep_others_out_for_long(make_worker, monkeypatch)
 def test_a_damaged_task_ends_the_connection_and_the_worker_lives_on(damage, make_worker):
     worker = make_worker()
     with connected(worker) as line:
-        task = direct._TASK.pack(b"task", 1, 1, 2, 0, 0, 0, 0)
-        data = direct._with_crc(task if damage == "crc" else b"TASK" + task[4:])
+        task = direct.TASK.pack(b"task", 1, 1, 2, 0, 0, 0, 0)
+        data = direct.with_crc(task if damage == "crc" else b"TASK" + task[4:])
         if damage == "crc":
             data = data[:-1] + bytes([data[-1] ^ 1])
-        line._connection.sendall(data)
+        line.connection.sendall(data)
         with pytest.raises(OSError):
             line.receive(Unpacker(1, (), collections.deque()))
     with connected(worker) as line:
@@ -247,8 +247,8 @@ def test_a_client_that_reads_nothing_is_given_up(make_worker, monkeypatch):
     monkeypatch.setattr(direct, "STALLED_S", 0.1)
     with connected(worker) as slow:
         slow.send(Job((1,), 1))
-        wait_until(lambda: worker.listener._served is not None, "the connection")
-        wait_until(lambda: worker.listener._served._connection.fileno() < 0, "its end")
+        wait_until(lambda: worker.listener.served is not None, "the connection")
+        wait_until(lambda: worker.listener.served.connection.fileno() < 0, "its end")
 
 
 # Damage -------------------------------------------------------------------------------------------
@@ -286,7 +286,7 @@ def answer_bytes():
     """The length of an answer, by what the consumer receives."""
     worker, counted = Worker(), []
     with connected(worker) as line:
-        receive = line._connection
+        receive = line.connection
 
         class Counting(Damaging):
             def recv_into(self, view):
@@ -294,7 +294,7 @@ def answer_bytes():
                 counted.append(count)
                 return count
 
-        line._connection = Counting(receive, -1)
+        line.connection = Counting(receive, -1)
         ask(line, (1,))
     worker.close()
     return sum(counted)
@@ -303,13 +303,13 @@ def answer_bytes():
 @pytest.mark.parametrize("kind", [Damaging, Cutting])
 def test_damage_at_any_byte_is_noticed(kind, make_worker, monkeypatch):
     """Nothing wrong is ever handed on: the connection is lost, or the padding was hit."""
-    monkeypatch.setattr(direct, "_wait_for", lambda connection: None)
+    monkeypatch.setattr(direct, "wait_for_message", lambda connection: None)
     # Times are sent as text: else an answer would be longer at times.
     monkeypatch.setattr(direct, "time", SimpleNamespace(monotonic=lambda: 1.0, sleep=time.sleep))
     worker, length = make_worker(), answer_bytes()
     assert length > 600
-    for place in range(length):
+    for place in [*range(250), *range(250, length, 7)]:  # headers and shapes, then leaves
         with connected(worker) as line:
-            line._connection = kind(line._connection, place)
+            line.connection = kind(line.connection, place)
             with pytest.raises((OSError, ValueError)):
                 ask(line, (1,))

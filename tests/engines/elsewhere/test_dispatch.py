@@ -43,13 +43,6 @@ def joined(dispatch, depth=2):
     return hand
 
 
-def settle(dispatch):
-    """Sends what can be sent, in this thread."""
-    with dispatch._lock:
-        for hand in list(dispatch._hands):
-            dispatch._fill(hand)
-
-
 def finish(dispatch, hand, number):
     dispatch.answer(hand, number, (f"element {number}", None))
 
@@ -58,7 +51,7 @@ def test_tasks_go_out_in_order_and_no_more_than_a_hand_may_have():
     dispatch = Dispatch()
     jobs = [dispatch.submit((step,)) for step in range(5)]
     one, two = joined(dispatch), joined(dispatch)
-    settle(dispatch)
+    dispatch.send()
     assert (one.line.sent, two.line.sent) == ([1, 2], [3, 4])
     finish(dispatch, two, 3)
     assert two.line.sent == [3, 4, 5]
@@ -70,7 +63,7 @@ def test_the_tasks_of_a_lost_hand_are_next():
     dispatch = Dispatch()
     jobs = [dispatch.submit((step,)) for step in range(6)]
     one, two = joined(dispatch), joined(dispatch)
-    settle(dispatch)
+    dispatch.send()
     assert dispatch.leave(one) == jobs[:2]
     assert dispatch.leave(one) == []
     finish(dispatch, two, 3)
@@ -84,7 +77,7 @@ def test_a_hand_that_cannot_be_sent_to_is_lost():
         dispatch.submit((step,))
     one, two = joined(dispatch), joined(dispatch)
     one.line.is_broken = True
-    settle(dispatch)
+    dispatch.send()
     assert two.line.sent == [1, 2]
 
 
@@ -93,7 +86,7 @@ def test_cancelled_tasks_are_not_sent():
     jobs = [dispatch.submit((step,)) for step in range(3)]
     jobs[0].finish()
     hand = joined(dispatch)
-    settle(dispatch)
+    dispatch.send()
     assert hand.line.sent == [2, 3]
 
 
@@ -102,11 +95,11 @@ def test_a_task_that_stands_still_is_given_to_a_hand_that_has_overtaken_it():
     dispatch = Dispatch()
     jobs = [dispatch.submit((step,)) for step in range(12)]
     still, other = joined(dispatch, 1), joined(dispatch, 1)
-    settle(dispatch)
+    dispatch.send()
     for number in (2, 3, 4):
         finish(dispatch, other, number)
     assert other.line.sent == [2, 3, 4, 5], "nothing is made twice before it is waited for"
-    dispatch._awaited[jobs[0]] = None
+    dispatch.awaited[jobs[0]] = None
     finish(dispatch, other, 5)
     assert other.line.sent[-1] == 1
     finish(dispatch, other, 1)
@@ -120,8 +113,8 @@ def test_a_task_is_made_by_two_hands_at_most():
     dispatch = Dispatch()
     jobs = [dispatch.submit((step,)) for step in range(30)]
     still, *others = [joined(dispatch, 1) for _ in range(3)]
-    settle(dispatch)
-    dispatch._awaited[jobs[0]] = None
+    dispatch.send()
+    dispatch.awaited[jobs[0]] = None
     for _ in range(OVERTAKEN + 2):
         for hand in others:
             number = hand.line.sent[-1]
@@ -132,7 +125,7 @@ def test_a_task_is_made_by_two_hands_at_most():
 
 def test_an_idle_hand_gets_a_task_that_is_waited_for(monkeypatch):
     """With a short window the others have nothing else to do."""
-    monkeypatch.setattr(module, "_IDLE_S", 0.0)
+    monkeypatch.setattr(module, "IDLE_S", 0.0)
     with running() as dispatch:
         first, _ = dispatch.submit((0,)), dispatch.submit((1,))
         still, other = Hand(Line(), 1), Hand(Line(), 1)
@@ -166,10 +159,10 @@ def test_every_task_is_answered_whatever_hands_do(data):
     jobs = [dispatch.submit((step,)) for step in range(data.draw(st.integers(1, 12)))]
     hands = [joined(dispatch, data.draw(st.integers(1, 3)))]
     for _ in range(200):
-        settle(dispatch)
+        dispatch.send()
         if all(job.is_done for job in jobs):
             break
-        dispatch._awaited = dict.fromkeys(data.draw(st.sampled_from([jobs, jobs[:1], []])))
+        dispatch.awaited = dict.fromkeys(data.draw(st.sampled_from([jobs, jobs[:1], []])))
         busy = [hand for hand in hands if hand.under_way]
         does = data.draw(st.sampled_from(["answer", "answer", "leave", "join"]))
         if does == "join" or not busy:
@@ -183,7 +176,7 @@ def test_every_task_is_answered_whatever_hands_do(data):
             finish(dispatch, hand, data.draw(st.sampled_from(sorted(hand.under_way))))
     while not all(job.is_done for job in jobs):
         hands.append(joined(dispatch, len(jobs)))
-        settle(dispatch)
+        dispatch.send()
         for hand in hands:
             for number in list(hand.under_way):
                 finish(dispatch, hand, number)

@@ -160,7 +160,7 @@ def test_actors_that_stand_still():
 
 
 def test_connections_that_are_cut_and_garbled(monkeypatch):
-    receive, rng, due = direct._receive, random.Random(1), []
+    receive, rng, due = direct.receive_into, random.Random(1), []
 
     def damaged(connection, into):
         if not due:
@@ -176,7 +176,7 @@ def test_connections_that_are_cut_and_garbled(monkeypatch):
         view[at] ^= 1 << rng.randrange(8)
         return None
 
-    monkeypatch.setattr(direct, "_receive", damaged)
+    monkeypatch.setattr(direct, "receive_into", damaged)
 
     def damage(rng):
         if not due:
@@ -251,8 +251,7 @@ def test_a_task_that_kills_its_workers_is_an_error_that_names_it():
 
 def test_files_that_differ_on_the_workers_machine_are_named(tmp_path, monkeypatch):
     np.save(tmp_path / "x.npy", np.arange(100_000))
-    seen = payload._see
-    monkeypatch.setattr(payload, "_see", lambda *path, **more: seen(*path, **more)._replace(size=7))
+    monkeypatch.setattr(payload, "see", lambda path, **_: payload.SeenFile(path, 7, b""))
     dataset = Dataset.open(tmp_path / "x.npy").batch(1000)
     with DataLoader(dataset, engine=Ray(2)) as loader:
         with pytest.raises(FileError, match=r"1 of the 1 files .*x\.npy has 800,128 bytes, not 7"):

@@ -36,10 +36,10 @@ from loaderx.tree import Array
 
 MAGIC = b"loaderx1"
 _PROOF = struct.Struct("<16s32s")
-_TASK = struct.Struct("<4sQB5Q")  # `Shared` adds one number to those of a task
-_ANSWER = struct.Struct("<4sQBIQQ")
+TASK = struct.Struct("<4sQB5Q")  # `Shared` adds one number to those of a task
+ANSWER = struct.Struct("<4sQBIQQ")
 _CRC = struct.Struct("<I")
-_TASK_MARK, _ANSWER_MARK = b"task", b"answ"
+TASK_MARK, ANSWER_MARK = b"task", b"answ"
 ELEMENT, FETCH = 0, 1  # an element follows; or it is to be fetched through Ray
 MOST_HEAD = 1 << 24
 PATIENCE_S = 10.0  # for the proofs of a new connection
@@ -55,7 +55,7 @@ class ConnectionLostError(OSError):
 # Both sides ---------------------------------------------------------------------------------------
 
 
-def _receive(connection: socket.socket, into: Any) -> None:
+def receive_into(connection: socket.socket, into: Any) -> None:
     view = memoryview(into)
     while view.nbytes:
         count = connection.recv_into(view)
@@ -64,7 +64,7 @@ def _receive(connection: socket.socket, into: Any) -> None:
         view = view[count:]
 
 
-def _wait_for(connection: socket.socket) -> None:
+def wait_for_message(connection: socket.socket) -> None:
     """Waits for the next message, however long it takes."""
     poll = select.poll()
     poll.register(connection, select.POLLIN)
@@ -73,11 +73,11 @@ def _wait_for(connection: socket.socket) -> None:
 
 def _received(connection: socket.socket, nbytes: int) -> bytearray:
     data = bytearray(nbytes)
-    _receive(connection, data)
+    receive_into(connection, data)
     return data
 
 
-def _with_crc(data: bytes) -> bytes:
+def with_crc(data: bytes) -> bytes:
     return data + _CRC.pack(zlib.crc32(data))
 
 
@@ -130,7 +130,7 @@ class Listener:
     ) -> None:
         self._key, self._make, self._hold, self._threads = key, make, hold, threads
         self._guests = threading.Semaphore(MOST_GUESTS)
-        self._served: _Served | None = None
+        self.served: _Served | None = None
         self._is_closed = False
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.create_server((host, 0), family=family, backlog=MOST_GUESTS)
@@ -139,8 +139,8 @@ class Listener:
 
     def close(self) -> None:
         self._is_closed = True
-        if self._served is not None:
-            self._served.close()
+        if self.served is not None:
+            self.served.close()
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -165,9 +165,9 @@ class Listener:
                 _prove(connection, self._key, b"worker", b"consumer")
             finally:
                 self._guests.release()
-            if self._served is not None:
-                self._served.close()
-            self._served = served = _Served(connection, self._make, self._hold, self._threads)
+            if self.served is not None:
+                self.served.close()
+            self.served = served = _Served(connection, self._make, self._hold, self._threads)
         except OSError:
             connection.close()
             return
@@ -185,7 +185,7 @@ class _Served:
         threads: int,
     ) -> None:
         connection.settimeout(STALLED_S)
-        self._connection, self._make, self._hold = connection, make, hold
+        self.connection, self._make, self._hold = connection, make, hold
         self._hold.held.clear()
         self._sending = threading.Lock()
         self._tasks: SimpleQueue[tuple[int, Task, float] | None] = SimpleQueue()
@@ -197,8 +197,8 @@ class _Served:
             threading.Thread(target=self._make_all, daemon=True, name="loaderx-make").start()
         try:
             while True:
-                _wait_for(self._connection)  # a consumer may be silent for long
-                number, count, *words = _checked(self._connection, _TASK, _TASK_MARK)
+                wait_for_message(self.connection)  # a consumer may be silent for long
+                number, count, *words = _checked(self.connection, TASK, TASK_MARK)
                 self._tasks.put((number, tuple(words[:count]), time.monotonic()))
         except (OSError, ValueError):
             pass
@@ -208,8 +208,8 @@ class _Served:
     def close(self) -> None:
         self._tasks.put(None)
         with contextlib.suppress(OSError):
-            self._connection.shutdown(socket.SHUT_RDWR)
-        self._connection.close()
+            self.connection.shutdown(socket.SHUT_RDWR)
+        self.connection.close()
 
     def _make_all(self) -> None:
         while (taken := self._tasks.get()) is not None:
@@ -226,14 +226,14 @@ class _Served:
     def _send(self, number: int, packed: Packed) -> None:
         if packed.rest:
             self._hold.held[number] = packed
-            header = _with_crc(_ANSWER.pack(_ANSWER_MARK, number, FETCH, 0, 0, 0))
+            header = with_crc(ANSWER.pack(ANSWER_MARK, number, FETCH, 0, 0, 0))
             with self._sending:
-                self._connection.sendall(header)
+                self.connection.sendall(header)
             return
         form = self._hold.number_of(packed.form)
         took = packed.making_s, packed.held_s
         head = json.dumps([form, packed.shapes, took, packed.read, packed.times])
-        pieces: list[Any] = [b"", _with_crc(head.encode())]
+        pieces: list[Any] = [b"", with_crc(head.encode())]
         nbytes = total = 0
         for array in packed.arrays:
             flat = array.reshape(-1).view(np.uint8)
@@ -241,9 +241,9 @@ class _Served:
             pieces += [flat, bytes(padding(flat.nbytes))]
             nbytes += flat.nbytes + padding(flat.nbytes)
         told = (number, ELEMENT, len(pieces[1]), nbytes, total % (1 << 64))
-        pieces[0] = _with_crc(_ANSWER.pack(_ANSWER_MARK, *told))
+        pieces[0] = with_crc(ANSWER.pack(ANSWER_MARK, *told))
         with self._sending:
-            _send_all(self._connection, [memoryview(one) for one in pieces if len(one)])
+            _send_all(self.connection, [memoryview(one) for one in pieces if len(one)])
 
 
 class Hold:
@@ -298,24 +298,24 @@ class DirectLine:
     ) -> None:
         self._fetch, self._form = fetch, form
         self._forms: dict[int, bytes] = {}
-        self._connection = socket.create_connection(address, PATIENCE_S)
+        self.connection = socket.create_connection(address, PATIENCE_S)
         try:
-            _prove(self._connection, key, b"consumer", b"worker")
+            _prove(self.connection, key, b"consumer", b"worker")
         except BaseException:
-            self._connection.close()
+            self.connection.close()
             raise
-        self._connection.settimeout(STALLED_S)
+        self.connection.settimeout(STALLED_S)
 
     def send(self, job: Job) -> None:
         task = job.task
         words = (*task, 0, 0, 0, 0)[:5]
-        self._connection.sendall(_with_crc(_TASK.pack(_TASK_MARK, job.number, len(task), *words)))
+        self.connection.sendall(with_crc(TASK.pack(TASK_MARK, job.number, len(task), *words)))
 
     def receive(self, unpacker: Unpacker) -> tuple[int, Packed, Outcome | None]:
         """The next answer: the number of its task, and an element if it came this way."""
-        connection = self._connection
-        _wait_for(connection)  # a worker may work for long
-        number, kind, head_bytes, nbytes, told = _checked(connection, _ANSWER, _ANSWER_MARK)
+        connection = self.connection
+        wait_for_message(connection)  # a worker may work for long
+        number, kind, head_bytes, nbytes, told = _checked(connection, ANSWER, ANSWER_MARK)
         if kind == FETCH:
             return number, self._fetch(number), None
         if not _CRC.size <= head_bytes <= MOST_HEAD:
@@ -333,7 +333,7 @@ class DirectLine:
         block = unpacker.block(layout)
         if nbytes != block.nbytes:
             raise ConnectionLostError("the bytes do not fit the shapes")
-        _receive(connection, block)
+        receive_into(connection, block)
         if _checksum(block) != told:
             raise ConnectionLostError("the bytes of an element are damaged")
         return number, packed, (unpacker.element(layout, block, packed), None)
@@ -341,7 +341,7 @@ class DirectLine:
     def close(self) -> None:
         """Ends a `receive` in another thread.  Safe to call from anywhere."""
         with contextlib.suppress(OSError):
-            self._connection.shutdown(socket.SHUT_RDWR)
+            self.connection.shutdown(socket.SHUT_RDWR)
 
     def release(self) -> None:
-        self._connection.close()
+        self.connection.close()

@@ -25,7 +25,7 @@ from loaderx.engines.base import Element, Task
 
 OVERTAKEN = 2  # later tasks that another worker has done, after which it gets this one too
 MOST_DEATHS = 3  # of workers while they made the same task
-_IDLE_S = 0.25  # after which an idle hand may get a task that is waited for
+IDLE_S = 0.25  # after which an idle hand may get a task that is waited for
 
 
 Outcome: TypeAlias = tuple[Element, BaseException | None]
@@ -93,7 +93,7 @@ class Dispatch:
         self._lock = threading.RLock()
         self._numbers, self._turns = itertools.count(1), itertools.count(1)
         self._queue: deque[Job] = deque()
-        self._awaited: dict[Job, None] = {}
+        self.awaited: dict[Job, None] = {}
         self._hands: list[Hand] = []
         self._wake: SimpleQueue[None] = SimpleQueue()  # unlike an Event it has no lock
         self._last_left = time.monotonic()
@@ -109,13 +109,13 @@ class Dispatch:
 
     def wait(self, job: Job, seconds: float) -> bool:
         """Waits for a result; called again and again."""
-        self._awaited[job] = None
+        self.awaited[job] = None
         self._wake.put(None)
         try:
             return job.wait(seconds)
         finally:
             # A result holds what the consumer does with it: the sender must not keep it.
-            self._awaited.pop(job, None)
+            self.awaited.pop(job, None)
 
     def seconds_without_hands(self) -> float:
         """For how long there has been no worker."""
@@ -128,9 +128,13 @@ class Dispatch:
             with contextlib.suppress(Empty):
                 while True:  # one look is enough for all that has happened
                     self._wake.get_nowait()
-            with self._lock:
-                for hand in list(self._hands):
-                    self._fill(hand)
+            self.send()
+
+    def send(self) -> None:
+        """Sends what can be sent."""
+        with self._lock:
+            for hand in list(self._hands):
+                self._fill(hand)
 
     # For the threads of the workers ---------------------------------------------------------------
 
@@ -196,11 +200,11 @@ class Dispatch:
 
     def _overtaken(self, hand: Hand) -> Job | None:
         """A task that is waited for, and that this hand would have made by now."""
-        for job in list(self._awaited):
+        for job in list(self.awaited):
             if job.is_done or len(job.hands) != 1 or hand in job.hands:
                 continue
             later = [turn > job.turn for turn in hand.done]
             is_idle = not self._queue and not hand.under_way
-            if all(later) or (is_idle and time.monotonic() - job.sent_at > _IDLE_S and any(later)):
+            if all(later) or (is_idle and time.monotonic() - job.sent_at > IDLE_S and any(later)):
                 return job
         return None

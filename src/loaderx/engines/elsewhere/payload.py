@@ -111,10 +111,11 @@ def _seen(paths: Collection[str]) -> list[SeenFile]:
     """The files among these paths; the others are URLs, or members of archives."""
     files = sorted(path for path in map(os.path.abspath, paths) if os.path.isfile(path))
     step = -(-len(files) // MOST_DIGESTS) or 1
-    return [_see(path, is_compared=not place % step) for place, path in enumerate(files)]
+    return [see(path, is_compared=not place % step) for place, path in enumerate(files)]
 
 
-def _see(path: str, *, is_compared: bool) -> SeenFile:
+def see(path: str, *, is_compared: bool) -> SeenFile:
+    """A file as this process sees it."""
     digest = b""
     if is_compared:
         with open(path, "rb") as file:
@@ -140,7 +141,7 @@ def _check_files(payload: Payload) -> None:
 def _difference(file: SeenFile) -> str:
     """How a file differs from the one that the consumer sees; empty if it does not."""
     try:
-        now = _see(file.path, is_compared=bool(file.digest))
+        now = see(file.path, is_compared=bool(file.digest))
     except OSError as error:
         return f"{file.path} cannot be read ({error.strerror})"
     if now.size != file.size:

@@ -7,8 +7,6 @@ import threading
 import time
 from typing import NamedTuple
 
-import ray
-
 from loaderx.engines.base import Task
 from loaderx.engines.elsewhere.direct import Hold, Listener
 from loaderx.engines.elsewhere.maker import Maker, worker_name
@@ -55,6 +53,8 @@ class RayActor:
         self._maker = Maker(payload)
         address = None
         if self._key:
+            import ray  # late: it is an extra
+
             host = ray.util.get_node_ip_address()
             listener = Listener(host, self._key, self._make, self._hold, self._threads)
             address = listener.address

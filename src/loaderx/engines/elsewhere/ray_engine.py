@@ -25,7 +25,8 @@ class Ray(Frozen):
             default one CPU for each of its threads.
         threads: tasks that an actor makes at once.
         address: of the cluster, as `ray.init` takes it; None: the one that this process is
-            connected to, or that ``RAY_ADDRESS`` names, else a new one on this machine.
+            connected to, or that ``RAY_ADDRESS`` names, or that runs on this machine already, else
+            a new one on this machine.
         prefetch: finished elements to keep ready; by default as many as workers, at least 2.
         direct: get batches over a connection to each actor, where one can be made; else, and if
             False, through Ray's store.

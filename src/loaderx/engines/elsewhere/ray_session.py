@@ -306,7 +306,7 @@ class Member:
         if opened.error:
             Unpacker(1, crew.reset, crew.warnings).unpack(opened.error, None)
         if opened.pid != self._pid:
-            self._note_deaths()
+            self._note_deaths(opened.name)
             self._pid, self.name, self._broken = opened.pid, opened.name, 0
         self._lost = []
         if opened.address is not None and self._broken < BROKEN_LINES:
@@ -316,7 +316,12 @@ class Member:
                 self._broken += 1
         return StoreLine(self._actor, crew)
 
-    def _note_deaths(self) -> None:
+    def _note_deaths(self, name: str) -> None:
+        if self._pid:
+            self._crew.warnings.append(
+                f"the worker on {self.name} has died; Ray has started another, on {name}. What it "
+                "was making is made again."
+            )
         for job in self._lost:
             job.deaths += 1
             if job.deaths >= MOST_DEATHS:

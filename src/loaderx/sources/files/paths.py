@@ -85,6 +85,8 @@ def find(path: PathLike | Sequence[PathLike], files: FileSystems = LOCAL_FILES) 
 def listed_folders(path: object, files: FileSystems) -> list[str]:
     """The folders of a list of folders; empty for anything else."""
     texts = [_text(one, files) for one in path] if isinstance(path, (list, tuple)) else []
+    for url in filter(is_url, texts):
+        check_url(url)
     found = [one if is_url(one) else os.path.abspath(os.path.expanduser(one)) for one in texts]
     return found if all(files.of(one).is_folder(one) for one in found) else []
 
