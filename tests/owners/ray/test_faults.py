@@ -30,7 +30,9 @@ from workers import loader_threads
 pytestmark = [
     pytest.mark.owners,
     pytest.mark.foreign,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"),
+    pytest.mark.filterwarnings(
+        "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore:the worker on .* has died"
+    ),
 ]
 FAULTS = int(os.environ.get("LOADERX_FAULTS", "12"))
 STEPS = 40
