@@ -109,18 +109,38 @@ def test_a_task_that_stands_still_is_given_to_a_hand_that_has_overtaken_it():
     assert jobs[0].outcome == ("element 1", None)
 
 
-def test_a_task_is_made_by_two_hands_at_most():
+def test_a_task_goes_on_to_a_third_hand_if_the_second_stands_still_too():
+    """After two more tasks."""
     dispatch = Dispatch()
     jobs = [dispatch.submit((step,)) for step in range(30)]
-    still, *others = [joined(dispatch, 1) for _ in range(3)]
+    first, second, third = [joined(dispatch, 1) for _ in range(3)]
     dispatch.send()
     dispatch.awaited[jobs[0]] = None
-    for _ in range(OVERTAKEN + 2):
-        for hand in others:
-            number = hand.line.sent[-1]
-            if number != 1:
-                finish(dispatch, hand, number)
-    assert sum(1 in hand.line.sent for hand in (still, *others)) == 2
+    for number in (2, 4):
+        finish(dispatch, second, number)
+    assert second.line.sent == [2, 4, 1]
+    for _ in range(OVERTAKEN):
+        assert 1 not in third.line.sent
+        finish(dispatch, third, third.line.sent[-1])
+    finish(dispatch, third, third.line.sent[-1])
+    assert third.line.sent[-1] == 1
+    finish(dispatch, third, 1)
+    assert jobs[0].outcome == ("element 1", None)
+    assert first.line.sent == [1]
+
+
+def test_a_new_hand_with_nothing_else_to_do_gets_a_task_that_is_waited_for(monkeypatch):
+    monkeypatch.setattr(module, "LONG_S", 0.0)
+    dispatch = Dispatch()
+    job = dispatch.submit((0,))
+    joined(dispatch, 1)
+    dispatch.send()
+    dispatch.awaited[job] = None
+    other = joined(dispatch, 1)
+    while not other.line.sent:
+        dispatch.send()
+    finish(dispatch, other, 1)
+    assert job.outcome == ("element 1", None)
 
 
 def test_an_idle_hand_gets_a_task_that_is_waited_for(monkeypatch):

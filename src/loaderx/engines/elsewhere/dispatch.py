@@ -25,6 +25,7 @@ from loaderx.engines.base import Element, Task
 
 OVERTAKEN = 2  # later tasks that another worker has done, after which it gets this one too
 MOST_DEATHS = 3  # of workers while they made the same task
+LONG_S = 5.0  # after which an idle hand gets any task that is waited for
 IDLE_S = 0.25  # after which an idle hand may get a task that is waited for
 
 
@@ -182,8 +183,7 @@ class Dispatch:
             if job is None:
                 return
             sent = Sent(job, next(self._turns), time.monotonic())
-            if not job.hands:
-                job.turn, job.sent_at = sent.turn, sent.at
+            job.turn, job.sent_at = sent.turn, sent.at
             job.hands.add(hand)
             hand.under_way[job.number] = sent
             try:
@@ -201,10 +201,12 @@ class Dispatch:
     def _overtaken(self, hand: Hand) -> Job | None:
         """A task that is waited for, and that this hand would have made by now."""
         for job in list(self.awaited):
-            if job.is_done or len(job.hands) != 1 or hand in job.hands:
+            if job.is_done or not job.hands or hand in job.hands:
                 continue
+            waited_s = time.monotonic() - job.sent_at
             later = [turn > job.turn for turn in hand.done]
             is_idle = not self._queue and not hand.under_way
-            if all(later) or (is_idle and time.monotonic() - job.sent_at > IDLE_S and any(later)):
+            # An idle hand need not have overtaken it: it may be new, with nothing else to do.
+            if all(later) or (is_idle and waited_s > (IDLE_S if any(later) else LONG_S)):
                 return job
         return None
