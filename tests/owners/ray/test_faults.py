@@ -259,7 +259,7 @@ def test_files_that_differ_on_the_workers_machine_are_named(tmp_path, monkeypatc
         with pytest.raises(FileError, match=r"1 of the 1 files .*x\.npy has 800,128 bytes, not 7"):
             next(iter(loader))
         monkeypatch.undo()
-        assert np.ravel(next(iter(loader)))[:3].tolist() == [0, 1, 2]
+        assert next(iter(loader))["x"][:3].tolist() == [0, 1, 2]
 
 
 def test_a_loader_that_waits_for_workers_says_what_they_need(monkeypatch):
