@@ -193,12 +193,14 @@ GARBAGE = {
 def test_garbage_is_refused_and_the_worker_lives_on(garbage, make_worker):
     worker = make_worker()
     with connected(worker) as line:
-        with socket.create_connection(worker.listener.address) as stranger:
-            with contextlib.suppress(OSError):  # the worker may have closed it already
-                stranger.sendall(garbage)
-                stranger.shutdown(socket.SHUT_WR)
-                while stranger.recv(1000):  # until the worker has closed it
-                    pass
+        with (
+            socket.create_connection(worker.listener.address) as stranger,
+            contextlib.suppress(OSError),  # the worker may have closed it already
+        ):
+            stranger.sendall(garbage)
+            stranger.shutdown(socket.SHUT_WR)
+            while stranger.recv(1000):  # until the worker has closed it
+                pass
         assert_equal(ask(line, (1,))[0], element_of((1,)))
     assert worker.made == [(1,)]
 
