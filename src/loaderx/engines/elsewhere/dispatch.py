@@ -27,6 +27,7 @@ OVERTAKEN = 2  # later tasks that another worker has done, after which it gets t
 MOST_DEATHS = 3  # of workers while they made the same task
 LONG_S = 5.0  # after which an idle hand gets any task that is waited for
 IDLE_S = 0.25  # after which an idle hand may get a task that is waited for
+BRIEF_S = 0.02  # a shorter wait is no reason to look for another worker
 
 
 Outcome: TypeAlias = tuple[Element, BaseException | None]
@@ -86,6 +87,10 @@ class Hand:
         self.under_way: dict[int, Sent] = {}
         self.done: deque[int] = deque([-1] * OVERTAKEN, OVERTAKEN)  # turns of its last tasks
 
+    @property
+    def has_room(self) -> bool:
+        return len(self.under_way) < self.depth
+
 
 class Dispatch:
     """The tasks of one session, and the hands that make them."""
@@ -103,13 +108,17 @@ class Dispatch:
     def submit(self, task: Task) -> Job:
         job = Job(task, next(self._numbers))
         self._queue.append(job)
-        self._wake.put(None)
+        # Else a worker that is full takes it with its next answer, and the sender can sleep on.
+        if any(hand.has_room for hand in list(self._hands)):
+            self._wake.put(None)
         if self.is_stopped:
             job.finish()
         return job
 
     def wait(self, job: Job, seconds: float) -> bool:
         """Waits for a result; called again and again."""
+        if job.wait(BRIEF_S):
+            return True
         self.awaited[job] = None
         self._wake.put(None)
         try:
@@ -178,7 +187,7 @@ class Dispatch:
             job.finish(None if error is None else (None, error))
 
     def _fill(self, hand: Hand) -> None:
-        while len(hand.under_way) < hand.depth and hand in self._hands and not self.is_stopped:
+        while hand.has_room and hand in self._hands and not self.is_stopped:
             job = self._overtaken(hand) or self._next()
             if job is None:
                 return
