@@ -12,6 +12,7 @@ from loaderx.engines.base import Timing, WorkerStats, workers_of
 from loaderx.frozen import Frozen
 from loaderx.loader.failures import Failure, FailureLog
 from loaderx.loader.sampling import Estimate
+from loaderx.loader.trace import Listening
 from loaderx.loader.waiting import Waiting
 from loaderx.reading.single_records import UNCHANGED
 from loaderx.tree import Tree, flatten
@@ -54,13 +55,15 @@ class Counters:
         self.parts: dict[str, int] = {}  # rows by the part of a mix
         self.engine, self.reason = "none yet", "no batch has been requested"
         self.waiting: Waiting | None = None  # only for `auto`
+        self.listening = Listening()
 
     def clear(self, order_seconds: float) -> None:
         """Counts from 0 again.  Keeps the engine and its reason."""
         fresh = {**Counters().__dict__, "order_before": order_seconds}
         self.failures.clear()
         kept = {"engine": self.engine, "reason": self.reason, "failures": self.failures}
-        self.__dict__.update({**fresh, **kept, "waiting": self.waiting})
+        kept |= {"waiting": self.waiting, "listening": self.listening}
+        self.__dict__.update({**fresh, **kept})
 
     def add_timing(self, element: Tree, hosts: int, times: Timing | None) -> None:
         """Adds the times and bytes of an element that was timed."""
