@@ -13,7 +13,7 @@ from loaderx.chain.node import Node
 from loaderx.chain.row_counts import RowCount
 from loaderx.engines.base import Run
 from loaderx.errors import ArgumentError, ChainError, LoaderxError, check_int, warn_user
-from loaderx.loader.trace import Listening
+from loaderx.loader.stats import Listening
 from loaderx.order.epochs import Positions
 from loaderx.tree import Tree
 

@@ -41,9 +41,8 @@ from loaderx.loader.failures import failure_limit
 from loaderx.loader.passes import Passes, StepPasses, epoch_end, whole_epoch_of
 from loaderx.loader.run import TaskRun
 from loaderx.loader.state import FoundStep, State, make_state, read_state
-from loaderx.loader.stats import Counters, EpochCounters
+from loaderx.loader.stats import Counters, EpochCounters, Listening
 from loaderx.loader.tasks.plan_work import PlanWork
-from loaderx.loader.trace import Listening
 from loaderx.loader.waiting import Waiting
 from loaderx.tree import ArraySpec, Tree, map_leaves
 

@@ -27,8 +27,8 @@ from loaderx.engines.base import (
     close_generator,
     closed_error,
 )
+from loaderx.loader.stats import Listening
 from loaderx.loader.tasks.steps import Again, StepTasks
-from loaderx.loader.trace import Listening
 from loaderx.memory import Pool
 from loaderx.reading.lookahead import FillAgainError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,10 +12,12 @@ from loaderx.engines.base import Timing, WorkerStats, workers_of
 from loaderx.frozen import Frozen
 from loaderx.loader.failures import Failure, FailureLog
 from loaderx.loader.sampling import Estimate
-from loaderx.loader.trace import Listening
 from loaderx.loader.waiting import Waiting
 from loaderx.reading.single_records import UNCHANGED
 from loaderx.tree import Tree, flatten
+
+if TYPE_CHECKING:
+    from loaderx.loader.trace import Trace
 
 _LEAVES = {np.ndarray, *UNCHANGED}  # types that need no look inside
 
@@ -23,6 +25,25 @@ KEPT_EPOCHS = 16
 SHOWN_EPOCHS = 4
 SHOWN_PARTS = 12
 SHOWN_WORKERS = 16
+
+
+class Listening:
+    """Whether a loader's events are wanted; its iterators look here at every step."""
+
+    __slots__ = ("trace",)
+
+    def __init__(self) -> None:
+        self.trace: Trace | None = None
+
+    def __reduce__(self) -> tuple[type[Listening], tuple[()]]:
+        """Copies of a loader, also those in other processes, are not traced."""
+        return Listening, ()
+
+    def stop(self) -> None:
+        """Writes the file of a trace, if there is one."""
+        trace, self.trace = self.trace, None
+        if trace is not None:
+            trace.write()
 
 
 class EpochCounters:

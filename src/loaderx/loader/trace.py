@@ -24,25 +24,6 @@ MOST_EVENTS = 65_536  # the newest ones
 LOOP, NEXT = "training loop", "next"
 
 
-class Listening:
-    """Whether a loader's events are wanted; its iterators look here at every step."""
-
-    __slots__ = ("trace",)
-
-    def __init__(self) -> None:
-        self.trace: Trace | None = None
-
-    def __reduce__(self) -> tuple[type[Listening], tuple[()]]:
-        """Copies of a loader, also those in other processes, are not traced."""
-        return Listening, ()
-
-    def stop(self) -> None:
-        """Writes the file of a trace, if there is one."""
-        trace, self.trace = self.trace, None
-        if trace is not None:
-            trace.write()
-
-
 class Event(NamedTuple):
     """Something that took time."""
 

@@ -19,8 +19,8 @@ from loaderx.engines.base import (
     check_closed,
     closed_error,
 )
+from loaderx.loader.stats import Listening
 from loaderx.loader.tasks.plan_work import are_fetched, are_thread_safe, parts_of, sources_of
-from loaderx.loader.trace import Listening
 from loaderx.loader.waiting import IN_ORDER
 from loaderx.memory import Lend
 from loaderx.plans.stream_plan import StreamPlan
