@@ -357,7 +357,8 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         except (LoaderxError, Warning) as error:
             raise error from None  # without the StopIteration as its context
         finally:
-            self._counters.listening.stop()
+            if self._counters.listening.trace is not None:
+                self._counters.listening.trace.pause()
             self._stop()
 
     def _count_rest(self) -> None:

@@ -17,7 +17,7 @@ from loaderx.reading.single_records import UNCHANGED
 from loaderx.tree import Tree, flatten
 
 if TYPE_CHECKING:
-    from loaderx.loader.trace import Trace
+    from loaderx.loader.trace import Recording
 
 _LEAVES = {np.ndarray, *UNCHANGED}  # types that need no look inside
 
@@ -33,17 +33,17 @@ class Listening:
     __slots__ = ("trace",)
 
     def __init__(self) -> None:
-        self.trace: Trace | None = None
+        self.trace: Recording | None = None
 
     def __reduce__(self) -> tuple[type[Listening], tuple[()]]:
         """Copies of a loader, also those in other processes, are not traced."""
         return Listening, ()
 
     def stop(self) -> None:
-        """Writes the file of a trace, if there is one."""
+        """Ends a trace, if there is one."""
         trace, self.trace = self.trace, None
         if trace is not None:
-            trace.write()
+            trace.stop()
 
 
 class EpochCounters:

@@ -21,7 +21,7 @@ from loaderx.engines.base import Made, Task, Timing, Work
 from loaderx.errors import FileError
 
 MOST_EVENTS = 65_536  # the newest ones
-LOOP, NEXT = "training loop", "next"
+LOOP, NEXT, PLACE = "training loop", "next", "place on devices"
 
 
 class Event(NamedTuple):
@@ -34,21 +34,58 @@ class Event(NamedTuple):
     about: dict[str, Any]
 
 
-class Trace:
-    """The events of some steps.
+class Recording:
+    """What iterators and runs tell of the steps of a loader."""
+
+    def __init__(self) -> None:
+        self.events: deque[Event] = deque(maxlen=MOST_EVENTS)
+        self.tasks: deque[tuple[Made, Task, Work, Timing | None]] = deque(maxlen=MOST_EVENTS)
+        self.timings: deque[Timing] = deque(maxlen=MOST_EVENTS)
+        self._last = 0.0  # the end of the last `next`
+
+    def waited(self, step: int, began: float, ended: float) -> bool:
+        """Adds a step of the loop; True if it was the last one that is wanted."""
+        if self._last:
+            self.events.append(Event(LOOP, "your step", self._last, began, {"step": step - 1}))
+        self.events.append(Event(LOOP, NEXT, began, ended, {"step": step}))
+        self._last = ended
+        return False
+
+    def placed(self, began: float, ended: float) -> None:
+        """Adds the placing of a batch on the devices."""
+        self.events.append(Event(LOOP, PLACE, began, ended, {}))
+
+    def made(self, made: Made | None, task: Task, work: Work, timing: Timing | None) -> None:
+        """Adds a task, and its stages if it was timed."""
+        if made is not None:
+            self.tasks.append((made, task, work, timing))
+        else:
+            self.timed(timing)  # by the loop itself
+
+    def timed(self, timing: Timing | None) -> None:
+        """Adds the stages of an element, unless it was made by a worker: then its task has them."""
+        if timing is not None:
+            self.timings.append(timing)
+
+    def pause(self) -> None:
+        """Called at the end of a stream; another loop may follow."""
+
+    def stop(self) -> None:
+        """Called when nobody listens any more."""
+
+
+class Trace(Recording):
+    """The events of some steps, as a file.
 
     Args:
-        path: of the file that `write` makes.
+        path: of the file.
         steps: for how many steps it is to listen.
     """
 
     def __init__(self, path: str, steps: int) -> None:
+        super().__init__()
         self._path, self._left = os.path.abspath(path), steps
         self._lock = threading.Lock()
-        self._events: deque[Event] = deque(maxlen=MOST_EVENTS)
-        self._tasks: deque[tuple[Made, Task, Work, Timing | None]] = deque(maxlen=MOST_EVENTS)
-        self._timings: deque[Timing] = deque(maxlen=MOST_EVENTS)
-        self._last = 0.0  # the end of the last `next`
         try:
             with open(self._path, "w", encoding="utf-8"):  # a wrong path is an error now
                 pass
@@ -56,36 +93,19 @@ class Trace:
             raise FileError(f"{self._path} cannot be written: {error.strerror}.") from error
 
     def waited(self, step: int, began: float, ended: float) -> bool:
-        """Adds a step of the loop; True if it was the last one."""
-        if self._last:
-            self._events.append(Event(LOOP, "your step", self._last, began, {"step": step - 1}))
-        self._events.append(Event(LOOP, NEXT, began, ended, {"step": step}))
-        self._last = ended
+        super().waited(step, began, ended)
         with self._lock:
             self._left -= 1
             return self._left == 0
 
-    def placed(self, began: float, ended: float) -> None:
-        """Adds the placing of a batch on the devices."""
-        self._events.append(Event(LOOP, "place on devices", began, ended, {}))
+    def stop(self) -> None:
+        self.pause()
 
-    def made(self, made: Made | None, task: Task, work: Work, timing: Timing | None) -> None:
-        """Adds a task, and its stages if it was timed."""
-        if made is not None:
-            self._tasks.append((made, task, work, timing))
-        else:
-            self.timed(timing)  # by the loop itself
-
-    def timed(self, timing: Timing | None) -> None:
-        """Adds the stages of an element, unless it was made by a worker: then its task has them."""
-        if timing is not None:
-            self._timings.append(timing)
-
-    def write(self) -> None:
+    def pause(self) -> None:
         """Writes what there is."""
         import json  # late: slow to import
 
-        events = [*self._events, *self._of_tasks(), *self._of_loop()]
+        events = [*self.events, *self._of_tasks(), *self._of_loop()]
         lanes = sorted({event.lane for event in events}, key=lambda lane: (lane != LOOP, lane))
         numbers = {lane: number for number, lane in enumerate(lanes, 1)}
         shown: list[dict[str, Any]] = [_name("process_name", 0, f"loaderx, process {os.getpid()}")]
@@ -108,7 +128,7 @@ class Trace:
 
     def _of_tasks(self) -> Iterator[Event]:
         ends: dict[str, list[float]] = {}  # for each worker, of the tasks that it makes at once
-        for made, task, work, timing in sorted(self._tasks, key=lambda one: one[0].began):
+        for made, task, work, timing in sorted(self.tasks, key=lambda one: one[0].began):
             about: dict[str, Any] = {"task": list(task), "of": work.describe(task)}
             if len(task) == 1:
                 about["step"] = task[0]
@@ -122,9 +142,9 @@ class Trace:
 
     def _of_loop(self) -> Iterator[Event]:
         """The stages of elements that the loop made itself, inside a `next`."""
-        of_workers = {id(timing) for *_, timing in self._tasks}
-        calls = [event for event in self._events if event.name == NEXT]
-        for timing in self._timings:
+        of_workers = {id(timing) for *_, timing in self.tasks}
+        calls = [event for event in self.events if event.name == NEXT]
+        for timing in self.timings:
             place = bisect.bisect_right(calls, timing.ended, key=lambda one: one.began) - 1
             if place >= 0 and timing.ended <= calls[place].ended and id(timing) not in of_workers:
                 yield from _stages(timing, calls[place])

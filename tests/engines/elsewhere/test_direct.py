@@ -66,8 +66,8 @@ WAYS = ["memory", "direct"]
 def way(request, monkeypatch):
     """Leaves are read in the worker's memory, or come over the connection."""
     if request.param == "direct":
-        monkeypatch.setattr(worker_memory, "_readv", None)
-    elif worker_memory._readv is None:
+        monkeypatch.setattr(worker_memory, "readv", None)
+    elif worker_memory.readv is None:
         pytest.skip("this platform has no process_vm_readv")
     return request.param
 
@@ -88,7 +88,7 @@ def make_worker(way):
 def connected(worker):
     line = worker.line()
     try:
-        assert line.name == ("direct" if worker_memory._readv is None else "memory")
+        assert line.name == ("direct" if worker_memory.readv is None else "memory")
         yield line
     finally:
         line.close()
