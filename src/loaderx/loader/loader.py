@@ -43,6 +43,7 @@ from loaderx.tree import Tree
 
 if TYPE_CHECKING:
     from loaderx.loader.counts import Counts
+    from loaderx.loader.doctor.diagnosis import Diagnosis
     from loaderx.loader.stream_iterator import StreamSetup
 
 T = TypeVar("T")
@@ -392,6 +393,37 @@ class DataLoader(Generic[T]):
             if reset:
                 self._counters.clear(order_seconds)
             return found
+
+    def doctor(self) -> Diagnosis:
+        """Whether the loop waits for its data, why, and what to change, from what was seen so far.
+
+        The command ``loaderx doctor train.py`` knows more: it measures steps without their data.
+
+        >>> from loaderx import Dataset
+        >>> with DataLoader(Dataset.range(100).batch(10), engine="inline") as loader:
+        ...     batches = list(loader)
+        >>> loader.doctor().engine
+        'inline'
+        """
+        from loaderx.loader.doctor.from_stats import diagnosis  # late: few ask
+
+        if self._stream is not None:
+            return diagnosis(self.stats(), self._stream.work)
+        return diagnosis(self.stats(), self._work)
+
+    def watch(self, *, every: float = 10.0) -> None:
+        """Prints a line about the last seconds now and then, if standard error is a terminal.
+
+        It ends with the loader's `close`, or with a `trace`.
+
+        Args:
+            every: seconds from one line to the next.
+        """
+        from loaderx.loader.watch import Watch  # late: few ask
+
+        made = Watch(every)
+        self._counters.listening.stop()
+        self._counters.listening.trace = made
 
     @advised
     def trace(self, path: str | os.PathLike[str], *, steps: int = 200) -> None:

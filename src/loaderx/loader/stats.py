@@ -25,6 +25,7 @@ KEPT_EPOCHS = 16
 SHOWN_EPOCHS = 4
 SHOWN_PARTS = 12
 SHOWN_WORKERS = 16
+LITTLE, MUCH = 0.03, 0.10  # shares of the time that a loop waits
 
 
 class Listening:
@@ -193,6 +194,16 @@ class Stats(Frozen):
         """Everything as numbers, strings, lists and dicts: for JSON, or a logger of metrics."""
         return {name: _plain(getattr(self, name)) for name in self._fields}
 
+    @property
+    def verdict(self) -> str:
+        """Whether the loop waits for its data: a phrase that ends with what to do about it."""
+        share = self.waited_s / self.seconds if self.seconds else 0.0
+        if share < LITTLE:
+            return "the data is not the bottleneck"
+        if share < MUCH:
+            return "the data may be the bottleneck, see loader.doctor()"
+        return "the data is the bottleneck, see loader.doctor()"
+
     def __str__(self) -> str:
         lines = [f"{name}: {text}" if name else text for name, text in self._summary()]
         if self.stage_s:
@@ -230,7 +241,7 @@ class Stats(Frozen):
                 f"{self.batches:,} batches, {self.records:,} records, "
                 f"{about}{self.bytes / 1e6:,.1f} MB in {self.seconds:.3f} s",
             ),
-            ("waited for data", f"{self.waited_s:.3f} s ({share:.1%})"),
+            ("waited for data", f"{self.waited_s:.3f} s ({share:.1%}): {self.verdict}"),
             ("engine", f"{self.engine} ({self.reason})"),
         ]
         if self.parts:

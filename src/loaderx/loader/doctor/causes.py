@@ -6,8 +6,10 @@ import math
 from collections.abc import Iterator
 from statistics import mean, median
 
+from loaderx.engines.base import Work
 from loaderx.loader.doctor.diagnosis import Cause, Diagnosis, verdict_of
 from loaderx.loader.doctor.evidence import Evidence
+from loaderx.sources import Source
 
 SMALL_SHARE = 0.03  # of a step: smaller causes are not named
 HIGH = 0.5  # share of making from which it is CPU-bound, blocked, delayed
@@ -20,6 +22,11 @@ FIRST_STEPS = 20.0
 DISK_BYTES_S = 1e6  # below that, what blocks is no disk
 
 
+def user_stages(work: Work) -> frozenset[str]:
+    """The stages that are functions of the user's."""
+    return frozenset(name for name, part in work.parts() if not isinstance(part, Source))
+
+
 def diagnose(evidence: Evidence) -> Diagnosis:
     """The verdict and its causes."""
     has_steps = evidence.step_s > 0
@@ -29,7 +36,8 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         causes = sorted(_causes_of_gap(evidence), key=lambda one: -one.share_ms)
         least = SMALL_SHARE * evidence.step_s * 1e3
         causes = [one for one in causes if one.share_ms >= least] or causes[:1]
-    causes += _other_causes(evidence)
+    others = list(_other_causes(evidence))
+    causes = [*causes, *others] if verdict in ("slow", "starved") else [*others, *causes]
     return Diagnosis(
         verdict=verdict,
         step_ms=evidence.step_s * 1e3,
@@ -158,9 +166,12 @@ def _more_workers(seen: Evidence) -> tuple[str, str, float | None]:
 
 def _function(seen: Evidence, stage: str, share: float) -> Cause:
     words, code, predicted = _more_workers(seen)
-    kind = "waits" if seen.blocked_s > HIGH * seen.made_s else "works"
-    evidence = f"{stage} takes {_ms(seen.stage_s[stage])} of the {_ms(seen.made_s)} that a batch"
-    return Cause("function", share * 1e3, f"{evidence} takes, and {kind}.", words, code, predicted)
+    evidence = (
+        f"{stage} takes {_ms(seen.stage_s[stage])} of the {_ms(seen.made_s)} that a batch takes"
+    )
+    if seen.steps:
+        evidence += ", and waits" if seen.blocked_s > HIGH * seen.made_s else ", and works"
+    return Cause("function", share * 1e3, f"{evidence}.", words, code, predicted)
 
 
 def _stage(seen: Evidence, stage: str, share: float) -> Cause:
@@ -173,6 +184,8 @@ def _source(seen: Evidence, share: float) -> Cause:
     took = seen.stage_s["source"]
     words, code, predicted = _more_workers(seen)
     said = f"Reading takes {_ms(took)} of the {_ms(seen.made_s)} that a batch takes"
+    if not seen.steps:
+        return Cause("source", share * 1e3, f"{said}.", words, code, predicted)
     if seen.blocked_s < HIGH * seen.made_s:
         return Cause("source", share * 1e3, f"{said}, and works.", words, code, predicted)
     if seen.disk_bytes / max(seen.step_s, 1e-9) > DISK_BYTES_S:

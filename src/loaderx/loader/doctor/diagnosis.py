@@ -6,8 +6,9 @@ import textwrap
 from typing import Any
 
 from loaderx.frozen import Frozen
+from loaderx.loader.stats import LITTLE, MUCH
 
-FINE, SLOW, STARVED = 0.03, 0.10, 0.20  # shares of a step that is spent on data
+FINE, SLOW, STARVED = LITTLE, MUCH, 2 * MUCH  # shares of a step that is spent on data
 SHOWN_CAUSES = 3
 
 

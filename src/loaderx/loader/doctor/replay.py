@@ -20,9 +20,9 @@ from statistics import mean, median
 from time import perf_counter
 from typing import Any
 
-from loaderx.engines.base import Work, cores
+from loaderx.engines.base import cores
 from loaderx.errors import StateError
-from loaderx.loader.doctor.causes import diagnose
+from loaderx.loader.doctor.causes import diagnose, user_stages
 from loaderx.loader.doctor.diagnosis import Diagnosis
 from loaderx.loader.doctor.evidence import Block, Evidence, gather
 from loaderx.loader.doctor.usage import ThreadClock, Times, Usage, used_between
@@ -31,7 +31,6 @@ from loaderx.loader.stats import Counters
 from loaderx.loader.stream_iterator import StreamIterator
 from loaderx.loader.tasks.plan_work import are_fetched
 from loaderx.loader.trace import Recording
-from loaderx.sources import Source
 from loaderx.tree import Tree, flatten, map_leaves
 
 WARM_STEPS = 20  # before the first block
@@ -289,11 +288,6 @@ class _Compiling:
             if block.began <= at <= block.ended
         )
         return took / steps if steps else 0.0
-
-
-def user_stages(work: Work) -> frozenset[str]:
-    """The stages that are functions of the user's."""
-    return frozenset(name for name, part in work.parts() if not isinstance(part, Source))
 
 
 def settle() -> None:
