@@ -77,9 +77,9 @@ def sleepy_draw(record: Any, rng: Any) -> Any:
     return {"x": record["x"] + rng.random()}
 
 
-def sleepy_filter(record: Any) -> bool:
-    time.sleep(UNIT_S / 4)
-    return bool(record["x"][0] % 8 == 0)
+def sleepy_filter(columns: Any) -> Any:
+    time.sleep(2 * UNIT_S)
+    return columns["x"][:, 0] % 32 == 0
 
 
 def busy_record(record: Any) -> Any:
@@ -175,7 +175,7 @@ def function_in_a_process() -> Program:
 
 
 def function_of_a_stream() -> Program:
-    chain = rows().repeat().filter(sleepy_filter).batch(4)
+    chain = rows().repeat().filter(sleepy_filter, batched=True).batch(128)
     return Program(DataLoader(chain, engine=Threads(1)), device_step(), "function")
 
 
@@ -257,7 +257,7 @@ _BIG = np.zeros((32 << 20) + 1, np.uint8)
 
 def waiting_for_a_device() -> Program:
     loader = DataLoader(rows().batch(8), engine="inline")
-    return Program(loader, device_step(3.0), "device")
+    return Program(loader, device_step(2), "device")
 
 
 def the_gil() -> Program:
@@ -307,24 +307,24 @@ def arrays() -> Program:
 
 def threads_that_keep_up() -> Program:
     chain = rows().map(sleepy_record).batch(4).repeat()
-    return Program(DataLoader(chain, engine=Threads(4)), device_step(3), "")
+    return Program(DataLoader(chain, engine=Threads(4)), device_step(2), "")
 
 
 def processes_that_keep_up() -> Program:
     chain = rows().map(sleepy_record).batch(4).repeat()
-    return Program(DataLoader(chain, engine=Processes(2)), device_step(3), "")
+    return Program(DataLoader(chain, engine=Processes(2)), device_step(2), "")
 
 
 def a_stream_that_keeps_up() -> Program:
     chain = rows().repeat().filter(lambda record: record["x"][0] % 8 == 0).batch(8)
-    return Program(DataLoader(chain, engine=Threads(2)), device_step(3), "")
+    return Program(DataLoader(chain, engine=Threads(2)), device_step(2), "")
 
 
 def batches_on_a_device() -> Program:
     import jax
 
     loader = DataLoader(rows().batch(32), engine="inline", sharding=jax.devices()[0])
-    return Program(loader, device_step(3), "")
+    return Program(loader, device_step(2), "")
 
 
 STEADY = [

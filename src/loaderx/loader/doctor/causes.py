@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from statistics import mean, median
+from typing import Any, NamedTuple
 
 from loaderx.engines.base import Work
 from loaderx.loader.doctor.diagnosis import Cause, Diagnosis, verdict_of
@@ -140,54 +141,68 @@ def _with_workers(seen: Evidence, workers: float) -> float:
     return max(seen.without_s, (seen.cpu_s + seen.blocked_s) / workers) * 1e3
 
 
-def _more_workers(seen: Evidence) -> tuple[str, str, float | None]:
-    """What to write so that more is made at once: words, code, and the milliseconds of a step."""
+class _Fix(NamedTuple):
+    """What to change."""
+
+    words: str
+    code: str = ""
+    predicted_ms: float | None = None
+    options: Mapping[str, Any] = {}
+
+    def cause(self, kind: str, share: float, evidence: str) -> Cause:
+        words, code, predicted, options = self
+        return Cause(kind, share * 1e3, evidence, words, code, predicted, options)
+
+
+def _loader(words: str, predicted_ms: float | None, **options: Any) -> _Fix:
+    """A fix that changes arguments of the loader."""
+    given = ", ".join(
+        f'{name}="{value}"' if isinstance(value, str) else f"{name}={value}"
+        for name, value in options.items()
+    )
+    return _Fix(words, f"DataLoader(dataset, {given})", predicted_ms, options)
+
+
+def _more_workers(seen: Evidence) -> _Fix:
+    """So that more is made at once."""
     blocked = seen.blocked_s > HIGH * seen.made_s
     if blocked:  # it waits: threads can wait for many things at once
         needed = math.ceil(1.25 * seen.made_s / max(seen.without_s, 1e-4))
         workers = int(max(seen.workers + 1, min(16, needed)))
-        code = f'DataLoader(dataset, engine="threads", num_workers={workers})'
-        return (
-            "It waits most of the time, so let more of it wait at once.",
-            code,
-            _with_workers(seen, workers),
-        )
+        words = "It waits most of the time, so let more of it wait at once."
+        predicted = _with_workers(seen, workers)
+        return _loader(words, predicted, engine="threads", num_workers=workers)
     if seen.workers < seen.cores:
-        code = f'DataLoader(dataset, engine="processes", num_workers={seen.cores})'
-        words = f"Use all {seen.cores} cores."
-        return words, code, _with_workers(seen, seen.cores)
-    return (
+        words, predicted = f"Use all {seen.cores} cores.", _with_workers(seen, seen.cores)
+        return _loader(words, predicted, engine="processes", num_workers=seen.cores)
+    return _Fix(
         f"All {seen.cores} cores are in use: make it cheaper (whole arrays after .batch() instead "
         "of single records), or keep what it makes.",
         "dataset.cache(folder)  # before what is random; or dataset.save(folder), once",
-        None,
     )
 
 
 def _function(seen: Evidence, stage: str, share: float) -> Cause:
-    words, code, predicted = _more_workers(seen)
     evidence = (
         f"{stage} takes {_ms(seen.stage_s[stage])} of the {_ms(seen.made_s)} that a batch takes"
     )
     if seen.steps:
         evidence += ", and waits" if seen.blocked_s > HIGH * seen.made_s else ", and works"
-    return Cause("function", share * 1e3, f"{evidence}.", words, code, predicted)
+    return _more_workers(seen).cause("function", share, f"{evidence}.")
 
 
 def _stage(seen: Evidence, stage: str, share: float) -> Cause:
-    words, code, predicted = _more_workers(seen)
     evidence = f"{stage} takes {_ms(seen.stage_s[stage])} of the {_ms(seen.made_s)} of a batch."
-    return Cause(stage.partition("(")[0], share * 1e3, evidence, words, code, predicted)
+    return _more_workers(seen).cause(stage.partition("(")[0], share, evidence)
 
 
 def _source(seen: Evidence, share: float) -> Cause:
     took = seen.stage_s["source"]
-    words, code, predicted = _more_workers(seen)
     said = f"Reading takes {_ms(took)} of the {_ms(seen.made_s)} that a batch takes"
     if not seen.steps:
-        return Cause("source", share * 1e3, f"{said}.", words, code, predicted)
+        return _more_workers(seen).cause("source", share, f"{said}.")
     if seen.blocked_s < HIGH * seen.made_s:
-        return Cause("source", share * 1e3, f"{said}, and works.", words, code, predicted)
+        return _more_workers(seen).cause("source", share, f"{said}, and works.")
     if seen.disk_bytes / max(seen.step_s, 1e-9) > DISK_BYTES_S:
         return Cause(
             "disk",
@@ -196,7 +211,6 @@ def _source(seen: Evidence, share: float) -> Cause:
             "Read in blocks, or save the data once as plain columns; more threads read more at "
             "once.",
             "dataset.shuffle(seed=0, block=...)  # or dataset.save(folder)",
-            predicted,
         )
     if seen.fetches:
         return Cause(
@@ -207,34 +221,30 @@ def _source(seen: Evidence, share: float) -> Cause:
             "dataset.save(folder)  # or LOADERX_AHEAD_BYTES=1000000000",
         )
     said += ", and waits: for a network, a lock or a device, but not for this machine's disk."
-    return Cause("source", share * 1e3, said, words, code, predicted)
+    return _more_workers(seen).cause("source", share, said)
 
 
 def _gil(seen: Evidence, share: float) -> Cause:
-    return Cause(
-        "GIL",
-        share * 1e3,
+    predicted = max(seen.without_s, seen.cpu_s / seen.cores) * 1e3
+    fix = _loader("Use worker processes.", predicted, engine="processes", num_workers=seen.cores)
+    evidence = (
         f"{seen.workers:.0f} threads use {seen.process_busy:.1f} CPUs together: they wait for each "
-        "other, since Python runs one thread at a time.",
-        "Use worker processes.",
-        f'DataLoader(dataset, engine="processes", num_workers={seen.cores})',
-        max(seen.without_s, seen.cpu_s / seen.cores) * 1e3,
+        "other, since Python runs one thread at a time."
     )
+    return fix.cause("GIL", share, evidence)
 
 
 def _contended(seen: Evidence, share: float) -> Cause:
-    is_own = seen.workers > seen.cores
     ready = seen.delayed_s / (seen.made_s or 1.0)
-    return Cause(
-        "contended CPU",
-        share * 1e3,
-        f"{ready:.0%} of the time of a batch is waiting for a free CPU of {seen.cores}.",
-        f"There are {seen.workers:.0f} workers for {seen.cores} cores: take fewer."
-        if is_own
-        else "Other programs, or the training step, use the cores: give the loader cores of its "
-        "own, or make batches elsewhere (engines.Ray) or once (dataset.save(folder)).",
-        f"DataLoader(dataset, num_workers={seen.cores})" if is_own else "",
+    evidence = f"{ready:.0%} of the time of a batch is waiting for a free CPU of {seen.cores}."
+    if seen.workers > seen.cores:
+        words = f"There are {seen.workers:.0f} workers for {seen.cores} cores: take fewer."
+        return _loader(words, None, num_workers=seen.cores).cause("contended CPU", share, evidence)
+    words = (
+        "Other programs, or the training step, use the cores: give the loader cores of its own, or "
+        "make batches elsewhere (engines.Ray) or once (dataset.save(folder))."
     )
+    return _Fix(words).cause("contended CPU", share, evidence)
 
 
 def _placement(seen: Evidence, share: float) -> Cause:
@@ -249,15 +259,12 @@ def _placement(seen: Evidence, share: float) -> Cause:
 
 
 def _transport(seen: Evidence, share: float) -> Cause:
-    return Cause(
-        "transport",
-        share * 1e3,
-        f"A finished batch takes {_ms(seen.handing_s)} to come from its worker.",
+    words = (
         "Return plain arrays of a fixed dtype instead of Python objects, hold fewer batches, or "
-        "use threads, which share memory.",
-        'DataLoader(dataset, engine="threads")',
-        _after(seen, share),
+        "use threads, which share memory."
     )
+    evidence = f"A finished batch takes {_ms(seen.handing_s)} to come from its worker."
+    return _loader(words, None, engine="threads").cause("transport", share, evidence)
 
 
 def _epoch_start(seen: Evidence, share: float) -> Cause:
@@ -275,15 +282,16 @@ def _uneven(seen: Evidence, share: float, peaks: int) -> Cause:
     usual = median(seen.task_s) if seen.task_s else 0.0
     longest = max(seen.task_s, default=0.0)
     keeps_up = bool(seen.task_s) and mean(seen.task_s) / max(1.0, seen.workers) < seen.without_s
-    return Cause(
-        "uneven records",
-        share * 1e3,
-        f"{peaks} of {len(seen.task_s)} batches took far longer than the others: {_ms(usual)} is "
-        f"usual, {_ms(longest)} the longest.",
+    fix = _loader(
         "Keep more batches ready, so that a slow one holds up nobody.",
-        f"DataLoader(dataset, prefetch={int(max(8, 4 * max(1.0, seen.workers)))})",
         _after(seen, share) if keeps_up else None,
+        prefetch=int(max(8, 4 * max(1.0, seen.workers))),
     )
+    evidence = (
+        f"{peaks} of {len(seen.task_s)} batches took far longer than the others: {_ms(usual)} is "
+        f"usual, {_ms(longest)} the longest."
+    )
+    return fix.cause("uneven records", share, evidence)
 
 
 def _compilation(seen: Evidence, share: float) -> Cause:
@@ -298,8 +306,7 @@ def _compilation(seen: Evidence, share: float) -> Cause:
 
 
 def _unknown(seen: Evidence, share: float) -> Cause:
-    words, code, predicted = _more_workers(seen)
-    return Cause("making batches", share * 1e3, "No stage was timed.", words, code, predicted)
+    return _more_workers(seen).cause("making batches", share, "No stage was timed.")
 
 
 def _other_causes(seen: Evidence) -> Iterator[Cause]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping
 from typing import Any
 
 from loaderx.frozen import Frozen
@@ -22,6 +23,7 @@ class Cause(Frozen):
         fix: what to change.
         code: the same as code to write; empty if there is none.
         predicted_ms: how long a step is expected to take afterwards; None if that is not known.
+        options: the arguments of `DataLoader` in the code, if these are all that changes.
     """
 
     kind: str
@@ -30,6 +32,7 @@ class Cause(Frozen):
     fix: str
     code: str = ""
     predicted_ms: float | None = None
+    options: Mapping[str, Any] = {}
 
 
 class Diagnosis(Frozen):
@@ -45,6 +48,7 @@ class Diagnosis(Frozen):
         engine: the engine that ran.
         causes: the largest first.
         missing: signals that could not be had, so that causes may be missing, too.
+        tried_ms: how long a step took with the first fix, if that was tried.
     """
 
     verdict: str
@@ -54,12 +58,14 @@ class Diagnosis(Frozen):
     engine: str
     causes: tuple[Cause, ...] = ()
     missing: tuple[str, ...] = ()
+    tried_ms: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as numbers, strings, lists and dicts: for JSON, or a logger of metrics."""
         found = {name: getattr(self, name) for name in self._fields}
         found["causes"] = [
-            {name: getattr(cause, name) for name in cause._fields} for cause in self.causes
+            {**{name: getattr(cause, name) for name in cause._fields}, "options": {**cause.options}}
+            for cause in self.causes
         ]
         return {**found, "missing": list(self.missing)}
 
@@ -88,6 +94,8 @@ class Diagnosis(Frozen):
             lines += textwrap.wrap(told + _predicted(cause), 100, subsequent_indent="   ")
             if cause.code:
                 lines.append(f"       {cause.code}")
+        if self.tried_ms is not None:
+            lines.append(f"Tried the first fix: a step took {_ms(self.tried_ms)}.")
         if self.missing:
             lines += textwrap.wrap(f"Not known here: {', '.join(self.missing)}.", 100)
         return "\n".join(lines)
@@ -97,12 +105,11 @@ class Diagnosis(Frozen):
     def _repr_html_(self) -> str:
         from html import escape  # for notebooks only
 
-        rows = ["<tr><th>cause</th><th>a step</th><th>evidence</th><th>fix</th></tr>"]
+        rows = ["<tr><th>cause</th><th>a step</th><th>evidence</th><th>fix</th><th></th></tr>"]
         for cause in self.causes:
             cells = cause.kind, _ms(cause.share_ms), cause.evidence, cause.fix + _predicted(cause)
-            code = f"<br><code>{escape(cause.code)}</code>" if cause.code else ""
-            rows.append(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>")
-            rows[-1] = rows[-1].removesuffix("</td></tr>") + f"{code}</td></tr>"
+            told = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+            rows.append(f"<tr>{told}<td><code>{escape(cause.code)}</code></td></tr>")
         table = f"<table>{''.join(rows)}</table>" if self.causes else ""
         return f"<p>{escape(self._headline)}</p>{table}"
 

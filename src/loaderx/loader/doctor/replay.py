@@ -14,23 +14,24 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator
 from statistics import mean, median
 from time import perf_counter
 from typing import Any
 
-from loaderx.engines.base import cores
+from loaderx.engines.base import Session, cores, workers_of
 from loaderx.errors import StateError
 from loaderx.loader.doctor.causes import diagnose, user_stages
 from loaderx.loader.doctor.diagnosis import Diagnosis
 from loaderx.loader.doctor.evidence import Block, Evidence, gather
 from loaderx.loader.doctor.usage import ThreadClock, Times, Usage, used_between
 from loaderx.loader.iterator import LoaderIterator
+from loaderx.loader.loader import engine_of
 from loaderx.loader.stats import Counters
 from loaderx.loader.stream_iterator import StreamIterator
-from loaderx.loader.tasks.plan_work import are_fetched
-from loaderx.loader.trace import Recording
+from loaderx.loader.tasks.plan_work import PlanWork, are_fetched
+from loaderx.loader.tasks.units import UnitWork
+from loaderx.loader.trace import NEXT, Recording
 from loaderx.tree import Tree, flatten, map_leaves
 
 WARM_STEPS = 20  # before the first block
@@ -47,8 +48,9 @@ class Examined(SystemExit):
 class Examination:
     """The steps of one loader of a program."""
 
-    def __init__(self, steps: int | None = None) -> None:
-        self._wanted_steps = steps
+    def __init__(self, steps: int | None = None, *, tries: bool = False) -> None:
+        self._wanted_steps, self._tries = steps, tries
+        self._trial: Session | None = None  # with the first fix
         self._next: Callable[[LoaderIterator[Any]], Any] = LoaderIterator.__next__
         self._states = {kind: kind.get_state for kind in (LoaderIterator, StreamIterator)}
         self._warming: dict[int, _Warming] = {}  # by loader
@@ -58,6 +60,7 @@ class Examination:
         self._copies: list[Tree] = []
         self._handed: Tree = None
         self._is_donated = False
+        self._engine = "none"
         self._compiling = _Compiling()
         self.real: list[Block] = []
         self.replayed: list[float] = []  # seconds of a step
@@ -95,6 +98,8 @@ class Examination:
             self._compiling.stop()
             for warming in self._warming.values():
                 warming.listening.stop()
+            if self._trial is not None:
+                self._trial.close()
 
     # In place of `next`.
 
@@ -108,12 +113,15 @@ class Examination:
         if warming is not self._chosen or threading.get_ident() != warming.thread:
             return warming.step(lambda: self._next(iterator))
         self._iterator = iterator
+        if self._trial is not None and iterator._session is not self._trial:
+            iterator.close()
+            iterator._session = self._trial
         block = self._block or self._new_block(warming)
         if block.is_over:
             self._end(block, warming)
             block = self._new_block(warming)
         if block.is_replayed:
-            return self._replay(block)
+            return self._replay(iterator, block)
         return self._real(iterator, block, warming)
 
     def _new_block(self, warming: _Warming) -> _Running:
@@ -124,10 +132,12 @@ class Examination:
         skipped = 4
         if self._iterator is not None and self._iterator._session is not None:
             skipped += self._iterator._session.window  # made while the block before was replayed
-        is_replayed = len(self.replayed) < len(self.real)
+        is_replayed = self._trial is None and len(self.replayed) < len(self.real)
+        if self._trial is not None:
+            skipped += WARM_STEPS  # workers start
         if is_replayed:
-            self.has_replayed = True
-            self._copies = [_copied(batch) for batch in warming.kept]
+            skipped += KEPT
+            self._copies = []
         self._block = made = _Running(steps + skipped, skipped, is_replayed=is_replayed)
         return made
 
@@ -145,17 +155,21 @@ class Examination:
         if first:
             block.first_steps.add(iterator.step - 1)
         block.step += 1
-        warming.kept.append(batch)
         return batch
 
-    def _replay(self, block: _Running) -> Any:
+    def _replay(self, iterator: LoaderIterator[Any], block: _Running) -> Any:
         if block.step == block.skipped:
             settle()
             block.begun = perf_counter()
         block.step += 1
         if not self._is_donated and _is_deleted(self._handed):
             self._is_donated = True  # the step takes its batch over: it needs its own each time
-        batch = self._copies[block.step % len(self._copies)]
+        if len(self._copies) < KEPT:
+            self._handed = self._next(iterator)
+            self._copies.append(_copied(self._handed))  # now: the step may take it over
+            return self._handed
+        self.has_replayed = True
+        batch = self._copies[block.step % KEPT]
         self._handed = _copied(batch) if self._is_donated else batch
         return self._handed
 
@@ -167,9 +181,25 @@ class Examination:
             self.replayed.append(seconds / steps)
         else:
             self.real.append(block.ended(steps, seconds, warming))
+            if self._trial is None and self._iterator is not None and self._iterator._session:
+                self._engine, _ = self._iterator._session.describe()
         self._block = None
-        if len(self.replayed) == ROUNDS:
+        if len(self.replayed) == ROUNDS and (self._trial is not None or not self._begins_trial()):
             raise Examined(0)
+
+    def _begins_trial(self) -> bool:
+        """Goes on with the first fix, if that is one of the loader's arguments."""
+        if not self._tries or self._iterator is None:
+            return False
+        found = self.diagnosis()
+        options = dict(found.causes[0].options) if found.causes else {}
+        if not options:
+            return False
+        kind = options.pop("engine", found.engine.partition("(")[0])
+        workers = options.pop("num_workers", int(workers_of(found.engine)) or None)
+        engine = engine_of(kind, workers, options.pop("prefetch", None))
+        self._trial = engine.session(work_of(self._iterator))
+        return True
 
     # Afterwards.
 
@@ -181,15 +211,21 @@ class Examination:
             return diagnose(Evidence("none", 0.0, 0.0, is_measured=False))
         steps = [block.seconds / block.steps for block in self.real[:rounds]]
         gaps = [one - other for one, other in zip(steps, self.replayed, strict=False)]
-        engine, _ = iterator._session.describe()
-        evidence = Evidence(engine, median(steps), median(gaps), is_measured=True)
+        # A busy machine makes blocks differ, too.  What all rounds agree in is real; of the rest,
+        # only what was seen to take time in `next`.
+        in_next = _in_next(self.real[:rounds])
+        gap = min(median(gaps), max(min(gaps), in_next))
+        evidence = Evidence(self._engine, median(steps), gap, is_measured=True)
         evidence.first_s, evidence.cores = warming.first_s, cores()
         evidence.compile_s = self._compiling.seconds_in(self.real)
-        work = iterator._setup.work if isinstance(iterator, StreamIterator) else iterator._work
-        assert work is not None
+        work = work_of(iterator)
         evidence.user_stages = user_stages(work)
         evidence.fetches = are_fetched(work._sources)
-        return diagnose(gather(evidence, self.real))
+        found = diagnose(gather(evidence, self.real[:rounds]))
+        tried = self.real[rounds:]
+        if not tried:
+            return found
+        return found.replace(tried_ms=tried[0].seconds / tried[0].steps * 1e3)
 
 
 class _Warming:
@@ -197,7 +233,6 @@ class _Warming:
 
     def __init__(self, counters: Counters) -> None:
         self.thread = threading.get_ident()
-        self.kept: deque[Tree] = deque(maxlen=KEPT)
         self.periods: list[float] = []
         self.first_s = 0.0
         self._last = 0.0
@@ -214,7 +249,6 @@ class _Warming:
         else:
             self.first_s = now - begun
         self._last = now
-        self.kept.append(batch)
         return batch
 
     @property
@@ -290,6 +324,13 @@ class _Compiling:
         return took / steps if steps else 0.0
 
 
+def work_of(iterator: LoaderIterator[Any]) -> PlanWork | UnitWork:
+    """What makes the elements of an iterator."""
+    work = iterator._setup.work if isinstance(iterator, StreamIterator) else iterator._work
+    assert work is not None
+    return work
+
+
 def settle() -> None:
     """Waits until the devices have done what they were given."""
     jax = sys.modules.get("jax")
@@ -297,6 +338,12 @@ def settle() -> None:
         for array in jax.live_arrays():
             with contextlib.suppress(RuntimeError):  # deleted meanwhile
                 array.block_until_ready()
+
+
+def _in_next(blocks: list[Block]) -> float:
+    """The seconds of a step that the loop was inside `next`."""
+    calls = [event for one in blocks for event in one.recording.events if event.name == NEXT]
+    return sum(one.ended - one.began for one in calls) / sum(one.steps for one in blocks)
 
 
 def _in_epoch(iterator: LoaderIterator[Any]) -> bool:
