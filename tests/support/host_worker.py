@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,11 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from loaderx import ArgumentError, ChainError, DataLoader, Dataset, LoaderxWarning
-from loaderx.jax import shard_of
+from loaderx.jax import fleet, shard_of
 
 BATCH = 16
 
@@ -270,7 +272,29 @@ def restore(folder: Path, step: int, iterator: Any) -> None:
     assert iterator.step == step
 
 
-JOBS = {"streams": streams, "trees": trees, "mistakes": mistakes}
+def fleet_of(folder: Path) -> None:
+    """The last host waits for its data; then the first one does."""
+    slow = jax.process_count() - 1
+
+    def sleepy(batch: Any) -> Any:
+        if jax.process_index() == slow:
+            time.sleep(0.05)
+        return batch
+
+    loader = DataLoader(numbers(1000).batch(BATCH).map(sleepy).repeat(), engine="inline")
+    batches = iter(loader)
+    for changes, first in ((False, slow), (True, 0)):
+        slow = first
+        for _ in range(4):
+            next(batches)
+            multihost_utils.sync_global_devices("step")
+        found = fleet(loader)
+        assert found.slow == (slow,), found
+        assert found.changes is changes, found
+        assert [host.steps for host in found.hosts] == [4] * jax.process_count()
+
+
+JOBS = {"streams": streams, "trees": trees, "mistakes": mistakes, "fleet": fleet_of}
 
 
 def main(arguments: list[str]) -> None:

@@ -78,7 +78,7 @@ def sleepy_draw(record: Any, rng: Any) -> Any:
 
 
 def sleepy_filter(columns: Any) -> Any:
-    time.sleep(2 * UNIT_S)
+    time.sleep(4 * UNIT_S)
     return columns["x"][:, 0] % 32 == 0
 
 
@@ -175,7 +175,7 @@ def function_in_a_process() -> Program:
 
 
 def function_of_a_stream() -> Program:
-    chain = rows().repeat().filter(sleepy_filter, batched=True).batch(128)
+    chain = rows().repeat().filter(sleepy_filter, batched=True).batch(512)
     return Program(DataLoader(chain, engine=Threads(1)), device_step(), "function")
 
 

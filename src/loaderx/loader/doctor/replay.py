@@ -129,9 +129,11 @@ class Examination:
         steps = max(LEAST_STEPS, min(MOST_STEPS, round(BLOCK_S / max(usual, 1e-6))))
         if self._wanted_steps is not None:
             steps = max(8, self._wanted_steps // (2 * ROUNDS))
-        skipped = 4
+        at_once = warming.steps_of_a_task
+        steps, skipped = max(steps, 3 * at_once), 4
         if self._iterator is not None and self._iterator._session is not None:
-            skipped += self._iterator._session.window  # made while the block before was replayed
+            # As many may have been made while the block before was replayed.
+            skipped += self._iterator._session.window * at_once
         is_replayed = self._trial is None and len(self.replayed) < len(self.real)
         if self._trial is not None:
             skipped += WARM_STEPS  # workers start
@@ -250,6 +252,12 @@ class _Warming:
             self.first_s = now - begun
         self._last = now
         return batch
+
+    @property
+    def steps_of_a_task(self) -> int:
+        """Steps that a task makes: many, if it is a unit of a stream."""
+        tasks = len(self._recording.tasks) or len(self._recording.timings)
+        return max(1, round(len(self.periods) / tasks)) if tasks else 1
 
     @property
     def workers(self) -> set[str]:
