@@ -157,6 +157,25 @@ def test_placing_is_traced(tmp_path):
     assert sum(kind == "place on devices" for kind, *_ in loop) >= 10
 
 
+def test_profiles_of_jax_show_it(tmp_path):
+    import gzip
+
+    import jax
+
+    device = jax.devices()[0]
+    with DataLoader(CHAINS["by index"](), engine="inline", sharding=device) as loader:
+        batches = iter(loader)
+        with jax.profiler.trace(tmp_path, create_perfetto_trace=True):
+            for _ in range(5):
+                next(batches)
+    (file,) = tmp_path.rglob("perfetto_trace.json.gz")
+    names = [
+        one.get("name") for one in json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
+    ]
+    assert names.count("loaderx.next") == 5
+    assert names.count("loaderx.place") >= 5
+
+
 def test_a_copy_in_another_process_is_not_traced(tmp_path):
     loader = DataLoader(Dataset.range(10).batch(5), engine="inline")
     loader.trace(tmp_path / "trace.json")

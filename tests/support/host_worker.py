@@ -278,7 +278,7 @@ def fleet_of(folder: Path) -> None:
 
     def sleepy(batch: Any) -> Any:
         if jax.process_index() == slow:
-            time.sleep(0.05)
+            time.sleep(0.25)
         return batch
 
     loader = DataLoader(numbers(1000).batch(BATCH).map(sleepy).repeat(), engine="inline")

@@ -13,11 +13,24 @@ need the interpreter.  It saved a tenth of a millisecond and cost one or two.
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
-from typing import Protocol
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from jax.profiler import TraceAnnotation
 
 from loaderx.engines.base import Measured, Run, closed_error
 from loaderx.tree import Tree
+
+_is_profiled: Callable[[], bool] = getattr(TraceAnnotation, "is_enabled", bool)  # old jax: never
+_NOTHING: AbstractContextManager[None] = contextlib.nullcontext()
+
+
+def annotated(name: str) -> AbstractContextManager[Any]:
+    """Shows what happens inside in a profile of jax, while one is being taken."""
+    return TraceAnnotation(f"loaderx.{name}") if _is_profiled() else _NOTHING
 
 
 class Places(Protocol):
@@ -47,6 +60,10 @@ class PlacedRun:
         self._run.start()  # placing waits for the first `next`: it takes the caller's time
 
     def next(self) -> object:
+        with annotated("next"):
+            return self._next()
+
+    def _next(self) -> object:
         for _ in range(2 if self._started else 1):  # one to hand out, one more to have ahead
             if self._has_room():
                 self._pull()
@@ -73,7 +90,9 @@ class PlacedRun:
     def _pull(self) -> None:
         """Takes and places one more; an error is kept for its step, and ends the run."""
         try:
-            self._ahead.append(place(self._run.next(), self._placement))
+            element = self._run.next()
+            with annotated("place"):
+                self._ahead.append(place(element, self._placement))
         except StopIteration:
             self._ended = True
         except Exception as error:
