@@ -2,55 +2,153 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
+import argparse
+import json
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
-from loaderx.commands.opened import Opened
-from loaderx.errors import LoaderxError, one_line
+from loaderx import DataLoader, Dataset
+from loaderx.commands.head import at_least_one
+from loaderx.commands.opening import Opening, add_opening
+from loaderx.commands.terminal import faint, red, say
+from loaderx.commands.words import in_options
+from loaderx.display.values import plain_text
+from loaderx.errors import FileError, LoaderxWarning, MissingPackageError, one_line
+from loaderx.frozen import Frozen
 from loaderx.sources import Source
 from loaderx.sources.base import FileSource, Problem
+from loaderx.sources.open.opening import Opened
 from loaderx.sources.progress import progress
 
+ABOUT = "read and check every record of files, and list the bad ones"
+DETAILS = "If one is bad, or if files cannot be opened, the exit code is 1."
+EXAMPLES = """\
+  loaderx verify photos
+  loaderx verify "shards/*.tar" --workers 8
+  loaderx verify train.jsonl --json | jq '.problems[].record'
+"""
 
-def verify(path: str, format: str | None = None, cache: str | None = None, most: int = 100) -> bool:
-    """Prints the records that cannot be read; False if there are any."""
-    opened = Opened(path, format, cache)
-    checked = bad = 0
-    for name, found in opened.splits():
+_TASKS, _MOST_AT_ONCE = 64, 1024  # tasks to have at least, and records of one at most
+
+
+def add(command: argparse.ArgumentParser) -> None:
+    add_opening(command)
+    command.add_argument(
+        "-n", "--most", type=int, default=100, metavar="N", help="bad records to list"
+    )
+    command.add_argument(
+        "--workers",
+        type=at_least_one,
+        metavar="N",
+        help="processes that check; by default this one alone",
+    )
+    command.add_argument("--json", action="store_true", help="all of it as one JSON object")
+
+
+def run(options: argparse.Namespace) -> bool:
+    """Lists the records that cannot be read; False if there are any."""
+    opening = Opening.of(options)
+    checked, bad, unopened = 0, list[dict[str, Any]](), list[dict[str, str]]()
+    for name, open_parts in opening.splits()[1].items():
         where = f"{name}: " if name else ""
-        if isinstance(found, LoaderxError):
-            bad += 1
-            _say(f"{where}{found}")
+        try:
+            parts = open_parts(opening.fill)
+        except FileError as error:
+            reason = in_options(str(error), vars(options))
+            unopened.append({"split": name, "reason": reason})
+            if not options.json:
+                say(red(f"{where}{reason}"))
             continue
-        with progress("verifying", len(found), unit="records") as shown:
-            for problem in _problems(found):
-                checked += 1
-                shown.add(1)
-                if problem is None:
-                    continue
-                bad += 1
-                if bad <= most:
-                    _say(f"{where}{problem.where}: {problem.reason}")
-    if bad > most:
-        _say(f"... and {bad - most:,} more (--most {bad} lists them all)")
-    _say(f"{checked:,} records checked, {bad:,} bad" if bad else f"{checked:,} records, all good")
-    return not bad
+        checked += sum(stop - start for _, start, stop in parts)
+        for problem in _problems(parts, options.workers):
+            reason = in_options(problem.reason, vars(options))
+            found = {"split": name, "record": problem.record, "where": problem.where}
+            bad.append({**found, "reason": reason})
+            if len(bad) <= options.most and not options.json:
+                say(f"{where}{red(plain_text(f'{problem.where}: {reason}'))}")
+    if options.json:
+        say(json.dumps({"checked": checked, "problems": bad, "unopened": unopened}, indent=2))
+    else:
+        _say_end(checked, len(bad), len(unopened), options)
+    return not (bad or unopened)
 
 
-def _problems(source: Source) -> Iterator[Problem | None]:
+def _say_end(checked: int, bad: int, unopened: int, options: argparse.Namespace) -> None:
+    if bad > options.most:
+        say(f"... and {bad - options.most:,} more (--most {bad} lists them all)")
+    if checked:
+        say(
+            f"{checked:,} records checked, {bad:,} bad" if bad else f"{checked:,} records, all good"
+        )
+    if unopened:
+        say(
+            "no record was checked: the files cannot be opened"
+            if not checked
+            else f"{unopened} split{'s' if unopened != 1 else ''} cannot be opened"
+        )
+    if bad:
+        say(faint('leave them out: loaderx convert SRC DST --skip-bad, or .on_error("skip")'))
+
+
+def _problems(parts: Sequence[Opened], workers: int | None) -> Iterator[Problem]:
+    """The bad records of a split, in order; workers check some hundred at a time."""
+    for source, start, stop in parts:
+        step = max(1, min(_MOST_AT_ONCE, (stop - start) // _TASKS))
+        check = _Check(source, start, stop, step)
+        tasks = Dataset.range(-(-(stop - start) // step)).map(check)
+        with progress("verifying", stop - start, unit="records") as shown:
+            for checked in tasks if workers is None else _by_workers(tasks, workers):
+                if checked.missing_package:
+                    raise MissingPackageError(checked.missing_package)
+                yield from checked.problems
+                shown.add(checked.count)
+
+
+def _by_workers(tasks: Dataset[Any], workers: int) -> Iterator[_Checked]:
+    with (
+        DataLoader(tasks, engine="processes", num_workers=workers) as loader,
+        warnings.catch_warnings(),
+    ):
+        # Waiting for the workers is all that is done here.
+        warnings.filterwarnings("ignore", "the loop has waited", LoaderxWarning)
+        yield from loader
+
+
+class _Checked(Frozen):
+    """What a task has found."""
+
+    count: int
+    problems: list[Problem]
+    missing_package: str = ""
+
+
+class _Check(Frozen):
+    """Checks one run of consecutive records."""
+
+    source: Source
+    start: int
+    stop: int
+    step: int
+
+    def __call__(self, task: int) -> _Checked:
+        first = self.start + int(task) * self.step
+        stop = min(first + self.step, self.stop)
+        try:
+            found = list(_problems_of(self.source, first, stop))
+        except MissingPackageError as error:  # not a problem of the record
+            return _Checked(0, [], str(error))
+        return _Checked(stop - first, found)
+
+
+def _problems_of(source: Source, first: int, stop: int) -> Iterator[Problem]:
     if isinstance(source, FileSource):
-        yield from source.problems()
+        yield from source.problems(first, stop)
         return
-    for index in range(len(source)):
+    for index in range(first, stop):
         try:
             source.records(np.array([index]))
         except Exception as error:
             yield Problem(index, f"record {index}", one_line(error))
-        else:
-            yield None
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")

@@ -311,9 +311,9 @@ class FileSource(OwnSource):
         """What the checksum of a record says of its bytes; None: nothing is wrong, or known."""
         return None if self._reader is None else self._reader.check(index)
 
-    def problems(self) -> Iterator[Problem | None]:
-        """Reads and checks every record: for each a problem, or None."""
-        for index in range(len(self)):
+    def problems(self, first: int, stop: int) -> Iterator[Problem]:
+        """Reads and checks consecutive records: the problems of those that are bad."""
+        for index in range(first, stop):
             try:
                 reason = self.check(index)
                 if reason is None:
@@ -324,7 +324,8 @@ class FileSource(OwnSource):
                 reason = one_line(error)
                 if isinstance(error, BadRecordError):  # its message begins with the place
                     reason = str(error).removeprefix(f"{self.where(index)}: ")
-            yield None if reason is None else Problem(index, self.where(index), reason)
+            if reason is not None:
+                yield Problem(index, self.where(index), reason)
 
 
 class PaddedBatch(Frozen):

@@ -1,0 +1,116 @@
+"""``loaderx head PATH``: the first records, for eyes or as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from loaderx.commands.opening import Look, Opening, add_opening, located, look
+from loaderx.commands.terminal import bold, cut, faint, say, say_table, terminal_width
+from loaderx.commands.words import in_options
+from loaderx.display.values import array_text, value_text
+from loaderx.sources.open.opening import Opened
+
+ABOUT = "show the first records of files"
+DETAILS = (
+    "Without --split, of the first split. A record that cannot be read is named, and the exit "
+    "code is 1. With --json, each record is a line: arrays of more than 1,000 numbers are "
+    "replaced by their dtype and shape, bytes by their number, missing values are null."
+)
+EXAMPLES = """\
+  loaderx head train.jsonl
+  loaderx head photos --split train -n 3
+  loaderx head table.parquet --columns id,text --json | jq .text
+"""
+
+_MOST_JSON = 1000  # numbers of an array
+
+
+def add(command: argparse.ArgumentParser) -> None:
+    add_opening(command)
+    command.add_argument("-n", type=at_least_one, default=5, help="records to show, by default 5")
+    command.add_argument("--json", action="store_true", help="one JSON object for each record")
+
+
+def at_least_one(text: str) -> int:
+    if text.isdecimal() and int(text):
+        return int(text)
+    raise argparse.ArgumentTypeError(f"must be a number of at least 1, got {text!r}")
+
+
+def run(options: argparse.Namespace) -> bool:
+    """Shows the records; False if one of them cannot be read."""
+    opening = Opening.of(options)
+
+    def first(parts: Sequence[Opened]) -> list[int]:
+        return list(range(min(options.n, sum(stop - start for _, start, stop in parts))))
+
+    _, splits = opening.splits()
+    name, open_parts = next(iter(splits.items()))
+    found = look(opening, open_parts, first)
+    if options.json:
+        for record in found.records.values():
+            say(json.dumps({path: json_value(one) for path, one in record.items()}))
+    else:
+        _show(found)
+        _say_what_is_left(found, name, list(splits))
+    for number, reason in found.problems.items():
+        text = f"record {number} cannot be read: {in_options(reason, vars(options))}"
+        sys.stderr.write(f"{text}\n")
+    return not found.problems
+
+
+def json_value(value: object) -> object:
+    """A leaf as JSON has it."""
+    if isinstance(value, (bytes, np.bytes_)):
+        return {"bytes": len(value)}
+    array: Any = np.asarray(value)
+    if array.size > _MOST_JSON:
+        return {"array": array_text(array)}
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        array = np.where(np.isfinite(array), array.astype(object), np.array(None))
+    if array.dtype.kind == "O":
+        return [json_value(one) for one in array] if array.ndim else _plain(array[()])
+    return array.tolist() if array.dtype.kind in "biufU" else str(value)
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, (bool, int, float, str, type(None))) else str(value)
+
+
+def _show(found: Look) -> None:
+    paths = list(dict.fromkeys(path for record in found.records.values() for path in record))
+    rows = [
+        [
+            str(number),
+            *(value_text(record.get(path), _names(found, number, path)) for path in paths),
+        ]
+        for number, record in found.records.items()
+    ]
+    if not rows or say_table(["", *(path or "(record)" for path in paths)], rows):
+        return
+    width = terminal_width()
+    for number, *cells in rows:
+        say(bold(f"record {number}"))
+        for path, cell in zip(paths, cells, strict=True):
+            say(cut(f"  {path or '(record)'}: {cell}", width))
+
+
+def _names(found: Look, number: int, path: str) -> Sequence[str]:
+    classes: Mapping[str, Sequence[str]] = located(found.parts, number)[0].classes
+    return classes.get(path, ())
+
+
+def _say_what_is_left(found: Look, name: str, names: Sequence[str]) -> None:
+    told = f"{len(found.records):,} of {found.total:,} records"
+    if name:
+        told += f" of {name}"
+    others = [other for other in names if other != name]
+    if others:
+        told += f"; other splits: {', '.join(others)} (--split {others[0]})"
+    say(faint(told))
