@@ -1,9 +1,8 @@
 """The command line.  Each command is a module of `loaderx.commands`, named here in `COMMANDS`.
 
-Such a module has ``ABOUT`` (one line), ``DETAILS`` and ``EXAMPLES`` for its ``--help``,
-``add(parser)`` for its options, and ``run(options)``, which returns True, or False if the command
-found something wrong (the exit code is then 1).  A `LoaderxError` or `OSError` becomes one line,
-and exit code 2.
+The docstring of such a module is its ``--help``, examples included.  ``add(parser)`` adds its
+options, and ``run(options)`` returns True, or False if the command found something wrong (the exit
+code is then 1).  A `LoaderxError` or `OSError` becomes one line, and exit code 2.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import argparse
 import io
 import os
 import sys
-import textwrap
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
@@ -66,12 +64,11 @@ def command_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="command")
     for name in COMMANDS:
         module = import_module(f"loaderx.commands.{name}")
-        about = f"{module.ABOUT.capitalize()}."
+        about = str(module.__doc__).partition("\n")[0]
         command = commands.add_parser(
             name,
-            help=module.ABOUT,
-            description=textwrap.fill(f"{about} {module.DETAILS}".strip(), 80),
-            epilog=f"examples:\n{module.EXAMPLES}",
+            help=about[0].lower() + about[1:-1],
+            description=module.__doc__,
             formatter_class=raw,
         )
         module.add(command)

@@ -18,7 +18,7 @@ def test_help_has_examples_that_can_be_parsed(name, capsys):
     assert stopped.value.code == 0
     told = capsys.readouterr().out
     assert all(len(line) <= 80 for line in told.splitlines())
-    examples = told.partition("\nexamples:\n")[2].strip().splitlines()
+    examples = told.partition("\nexamples:\n")[2].partition("\n\n")[0].splitlines()
     assert examples
     for example in examples:
         words_of = shlex.split(example)

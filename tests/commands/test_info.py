@@ -38,9 +38,9 @@ def test_columns_and_shards(capsys):
         "columns  3",
         "  name    type        values",
         "  image   uint8[4,3]  0 to 10",
-        "  label   int64[]     -3 to 7",
-        "  weight  float32[]   0 to 5",
-        f'open it  Dataset.open("{path}")',
+        "  label   int64       -3 to 7",
+        "  weight  float32     0 to 5",
+        f"open it  Dataset.open('{path}')",
     ]
 
 
@@ -52,15 +52,15 @@ def test_splits(capsys):
         "split    train  5 records",
         "split    val  5 records",
         "columns  2 of train",
-        "  name  type     values",
-        "  text  str      length 7",
-        "  x     int64[]  0 to 4",
-        f'open it  Dataset.open("{path}", split="train")',
+        "  name  type   values",
+        "  text  str    length 7",
+        "  x     int64  0 to 4",
+        f"open it  Dataset.open('{path}', split='train')",
     ]
     code, lines, _ = shown(capsys, path, "--split", "val[:2]", "--columns", "x")
     assert code == 0
     assert lines[2:4] == ["split    val[:2]  2 records", "columns  1"]
-    assert lines[-1] == f'open it  Dataset.open("{path}", split="val[:2]", columns=["x"])'
+    assert lines[-1] == f"open it  Dataset.open('{path}', split='val[:2]', columns=['x'])"
 
 
 def test_columns_that_differ_between_records(capsys):
@@ -131,7 +131,7 @@ def test_a_record_that_cannot_be_read_hides_nothing_else(tmp_path, capsys):
     code, lines, _ = shown(capsys, tmp_path)
     assert code == 1
     assert "  image  uint8[3,4,3]  0" in lines
-    assert "  label  int64[]       2 classes: cat 1, dog 2" in lines
+    assert "  label  int64         2 classes: cat 1, dog 2" in lines
     (damaged,) = (line for line in lines if line.startswith("damaged  record 0: "))
     assert f"{tmp_path / 'cat' / '1.png'}: it is no image" in damaged
     _, told = facts(capsys, tmp_path)
@@ -166,8 +166,8 @@ def test_missing_values_are_counted(tmp_path, capsys, kind):
     assert columns["c"]["missing"] == 0
     assert columns["c"]["range"] == [0.5, 2.5]
     code, lines, _ = shown(capsys, path)
-    fill = '{"a": ...}' if kind == "csv" else '{"a": ..., "t": ...}'
-    assert lines[-1] == f'open it  Dataset.open("{path}", fill={fill})'
+    fill = "{'a': ...}" if kind == "csv" else "{'a': ..., 't': ...}"
+    assert lines[-1] == f"open it  Dataset.open('{path}', fill={fill})"
     assert "missing" in "".join(lines)
     code, told = facts(capsys, path, "--columns", "a", "--fill", "a=7")
     assert (code, told["columns"][0]["range"], told["fill"]) == (0, [1, 7], [])

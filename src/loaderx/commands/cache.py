@@ -1,4 +1,14 @@
-"""``loaderx cache``: lists the entries of the cache folder, or removes them."""
+"""List what loaderx keeps of files that it has opened, or remove it.
+
+Indexes, copies and downloads are made again when they are needed. The largest
+are listed last. With --clear, downloads in use stay; to see what it would
+remove, leave it out.
+
+examples:
+  loaderx cache
+  loaderx cache --older-than 30
+  loaderx cache --older-than 30 --clear
+"""
 
 from __future__ import annotations
 
@@ -14,17 +24,6 @@ from loaderx.display.values import plain_text, size_text
 from loaderx.sources.cache.entries import CacheEntry, cache_entries, remove_entry
 from loaderx.sources.cache.folder import cache_folder
 from loaderx.sources.cache.owners import ABANDONED_S
-
-ABOUT = "list what loaderx keeps of files that it has opened, or remove it"
-DETAILS = (
-    "Indexes, copies and downloads are made again when they are needed. The largest are listed "
-    "last. With --clear, downloads in use stay. To see what --clear would remove, leave it out."
-)
-EXAMPLES = """\
-  loaderx cache
-  loaderx cache --older-than 30
-  loaderx cache --older-than 30 --clear
-"""
 
 _DAY_S = 86_400.0
 

@@ -1,4 +1,14 @@
-"""``loaderx convert SRC DST``: the records of files, saved once in the native layout."""
+"""Save the records of files in the native layout, which is read fastest.
+
+Images stay as they are in their files, and are not decoded, unless --decode,
+--resize or --skip-bad is given. If it is stopped, run the same command to
+resume.
+
+examples:
+  loaderx convert table.parquet prepared --columns id,text
+  loaderx convert photos prepared --split train --resize 256 --skip-bad
+  loaderx convert photos prepared --shard 0/8
+"""
 
 from __future__ import annotations
 
@@ -21,17 +31,6 @@ from loaderx.loader.failures import Failure
 from loaderx.sources.images import decode_image
 from loaderx.sources.native.layout import MARK, read_description
 from loaderx.tree import flatten
-
-ABOUT = "save the records of files in the native layout, which is read fastest"
-DETAILS = (
-    "Images stay as they are in their files, and are not decoded, unless one of --decode, --resize "
-    "and --skip-bad is given. If it is stopped, run the same command to resume."
-)
-EXAMPLES = """\
-  loaderx convert table.parquet prepared --columns id,text
-  loaderx convert photos prepared --split train --resize 256 --skip-bad
-  loaderx convert photos prepared --shard 0/8
-"""
 
 _MOST_NAMED = 20  # records that are left out
 _LOOKED_AT = 16  # records to look at for the first that can be read
@@ -85,7 +84,7 @@ def run(options: argparse.Namespace) -> bool:
             "--skip-bad and --shard cannot be used together: how many records are left is known "
             "when all have been read. Save the good ones of all at once."
         )
-    opening = Opening.of(options)
+    opening = Opening(options)
     dataset = opening.dataset()
     every, images = len(dataset), list[str]()
     if options.resize or not options.decode:

@@ -1,4 +1,13 @@
-"""``loaderx demo``: trains a small network, and shows that a position is exact."""
+"""Train a small network, stop half-way, go on, and check that nothing was lost.
+
+The network is of Flax, and the data are handwritten digits. It stops in the
+middle of an epoch, starts again from what was saved, and is compared with a
+run that never stopped. It takes less than a minute on a CPU and leaves nothing
+behind.
+
+examples:
+  loaderx demo
+"""
 
 from __future__ import annotations
 
@@ -9,14 +18,6 @@ import sys
 import threading
 
 from loaderx.errors import MissingPackageError
-
-ABOUT = "train a small network, stop half-way, go on, and check that nothing was lost"
-DETAILS = (
-    "The network is of Flax, and the data are handwritten digits. It stops in the middle of an "
-    "epoch, starts again from what was saved, and is compared with a run that never stopped. It "
-    "takes less than a minute on a CPU and leaves nothing behind."
-)
-EXAMPLES = "  loaderx demo\n"
 
 NEEDS = "it needs jax, flax, optax and tqdm: pip install jax flax optax tqdm"
 

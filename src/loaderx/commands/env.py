@@ -1,4 +1,13 @@
-"""``loaderx env``: the facts about this machine that a bug report needs."""
+"""Show versions, devices, memory and settings, for bug reports.
+
+Nothing is started unless --devices is given: JAX then starts its accelerators,
+which fails while another process uses them. Values of variables whose names
+look like secrets are left out.
+
+examples:
+  loaderx env
+  loaderx env --devices --json > env.json
+"""
 
 from __future__ import annotations
 
@@ -19,17 +28,6 @@ from loaderx.free_memory import free_memory
 from loaderx.sources.cache.entries import cache_entries
 from loaderx.sources.cache.folder import cache_folder
 from loaderx.sources.remote.urls import without_secrets
-
-ABOUT = "show versions, devices, memory and settings, for bug reports"
-DETAILS = (
-    "Nothing is started unless --devices is given: JAX then starts its accelerators, which fails "
-    "while another process uses them. Values of variables whose names look like secrets are left "
-    "out."
-)
-EXAMPLES = """\
-  loaderx env
-  loaderx env --devices --json > env.json
-"""
 
 _DISTRIBUTION = "loaderx-jax"
 _FOR_DEVELOPERS = {"bench", "demo", "dev", "owners"}  # extras that are not listed

@@ -1,4 +1,15 @@
-"""``loaderx head PATH``: the first records, for eyes or as JSON."""
+"""Show the first records of files.
+
+Without --split, those of the first split. A record that cannot be read is
+named, and the exit code is 1. With --json, each record is a line: arrays of
+more than 1,000 numbers are replaced by their dtype and shape, bytes by their
+number, and missing values are null.
+
+examples:
+  loaderx head train.jsonl
+  loaderx head photos --split train -n 3
+  loaderx head table.parquet --columns id,text --json | jq .text
+"""
 
 from __future__ import annotations
 
@@ -15,18 +26,6 @@ from loaderx.commands.terminal import bold, cut, faint, say, say_table, terminal
 from loaderx.commands.words import in_options
 from loaderx.display.values import array_text, value_text
 from loaderx.sources.open.opening import Opened
-
-ABOUT = "show the first records of files"
-DETAILS = (
-    "Without --split, of the first split. A record that cannot be read is named, and the exit "
-    "code is 1. With --json, each record is a line: arrays of more than 1,000 numbers are "
-    "replaced by their dtype and shape, bytes by their number, missing values are null."
-)
-EXAMPLES = """\
-  loaderx head train.jsonl
-  loaderx head photos --split train -n 3
-  loaderx head table.parquet --columns id,text --json | jq .text
-"""
 
 _MOST_JSON = 1000  # numbers of an array
 
@@ -45,7 +44,7 @@ def at_least_one(text: str) -> int:
 
 def run(options: argparse.Namespace) -> bool:
     """Shows the records; False if one of them cannot be read."""
-    opening = Opening.of(options)
+    opening = Opening(options)
 
     def first(parts: Sequence[Opened]) -> list[int]:
         return list(range(min(options.n, sum(stop - start for _, start, stop in parts))))

@@ -1,4 +1,16 @@
-"""``loaderx info PATH``: format, splits, columns with types and ranges, sizes, bad records."""
+"""Show the format, splits, columns and sizes of files.
+
+Types, missing values, ranges, lengths and classes are those of a sample: up to
+1,024 records, or as many as --sample says, spread over the first split, and
+about 64 MB of them. No copy of the data is made, unless files are compressed
+as a whole. If a record of the sample cannot be read, it is named, and the exit
+code is 1.
+
+examples:
+  loaderx info train.jsonl
+  loaderx info photos --split validation
+  loaderx info "shards/*.tar" --sample 10000 --json
+"""
 
 from __future__ import annotations
 
@@ -8,12 +20,14 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from loaderx.commands.head import at_least_one
-from loaderx.commands.opening import Look, Opening, OpenParts, add_opening, look, open_call
+from loaderx.commands.opening import Look, Opening, add_opening, look, open_call
 from loaderx.commands.terminal import bold, faint, red, say, say_table
 from loaderx.commands.words import in_options
 from loaderx.display.values import plain_text, size_text, value_text
@@ -24,19 +38,6 @@ from loaderx.sources.files.paths import find
 from loaderx.sources.open.opening import Opened
 from loaderx.sources.remote.urls import is_url
 from loaderx.tree import Array, as_array
-
-ABOUT = "show the format, splits, columns and sizes of files"
-DETAILS = (
-    "Types, missing values, ranges, lengths and classes are those of a sample: up to 1,024 records "
-    "(or as many as --sample says), spread over the first split, and about 64 MB of them. No copy "
-    "of the data is made, unless files are compressed as a whole. If a record of the sample cannot "
-    "be read, it is named, and the exit code is 1."
-)
-EXAMPLES = """\
-  loaderx info train.jsonl
-  loaderx info photos --split validation
-  loaderx info "shards/*.tar" --sample 10000 --json
-"""
 
 _SAMPLE, _LEAST_SAMPLE, _SAMPLE_BYTES = 1024, 16, 1 << 26
 _RUNS = 64  # of consecutive records that a sample consists of
@@ -56,7 +57,7 @@ def add(command: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> bool:
     """Shows the facts about a path; False if something in it cannot be read."""
-    opening = Opening.of(options)
+    opening = Opening(options)
     facts = _facts(opening, options)
     if options.json:
         say(json.dumps(facts, indent=2))
@@ -70,47 +71,33 @@ def run(options: argparse.Namespace) -> bool:
 
 def _facts(opening: Opening, options: argparse.Namespace) -> dict[str, Any]:
     format, splits = opening.splits()
-    facts: dict[str, Any] = {"path": options.path, "format": format, "bytes": _disk_bytes(opening)}
+    facts: dict[str, Any] = {"path": options.path, "format": format}
+    facts["bytes"] = _disk_bytes(options.path, opening)
     facts.update(splits=[], sample=None, columns=[], fill=[], problems=[])
     for name, open_parts in splits.items():
+        most = options.sample if facts["sample"] is None else 0  # the first split has the columns
         try:
-            if facts["sample"] is None:
-                found = look(opening, open_parts, lambda parts: _sample(parts, options.sample))
-                parts = found.parts
-                facts.update(_columns_of(name, found, options))
-            else:
-                parts = _opened(opening, open_parts)
+            found = look(opening, open_parts, partial(_sample, most=most))
         except FileError as error:
             facts["splits"].append({"name": name, "problem": in_options(str(error), vars(options))})
             continue
-        count = sum(stop - start for _, start, stop in parts)
-        facts["splits"].append({"name": name, "records": count, "shards": _shards(parts)})
-    cache = opening.cache
-    facts["cache"] = {
-        kind: sum(map(folder_bytes, places)) for kind, places in cache.used.items() if places
-    }
-    facts["cache_folder"] = cache.folder
-    return facts
+        shards = [one.shard_counts for one, *_ in found.parts if isinstance(one, FileSource)]
+        split = {"name": name, "records": found.total}
+        facts["splits"].append({**split, "shards": sum(len(one or ()) for one in shards)})
+        if most:
+            facts.update(_columns_of(name, found, options))
+    used = {kind: sum(map(folder_bytes, some)) for kind, some in opening.cache.used.items()}
+    return {**facts, "cache": used, "cache_folder": opening.cache.folder}
 
 
-def _opened(opening: Opening, open_parts: OpenParts) -> list[Opened]:
-    """A split of which only the number of records is shown."""
-    return look(opening, open_parts, lambda parts: []).parts
-
-
-def _disk_bytes(opening: Opening) -> int | None:
+def _disk_bytes(path: str, opening: Opening) -> int | None:
     """The size of the files; None where it is not known without asking a server."""
-    if is_url(opening.path):
+    if is_url(path):
         return None
-    found = find(opening.path, opening.cache.files)
+    found = find(path, opening.cache.files)
     if found.folder is not None:
         return folder_bytes(found.folder)
     return sum(os.path.getsize(file) for file in found.files if not is_url(file))
-
-
-def _shards(parts: Sequence[Opened]) -> int | None:
-    counts = [one.source.shard_counts for one in parts if isinstance(one.source, FileSource)]
-    return sum(map(len, filter(None, counts))) or None
 
 
 def _sample(parts: Sequence[Opened], most: int) -> list[int]:
@@ -122,16 +109,12 @@ def _sample(parts: Sequence[Opened], most: int) -> list[int]:
         records = source.records(np.arange(first, min(first + len(begin), stop)))
         row = sum(map(_nbytes, records)) // len(records) or 1
         most = max(len(begin), min(most, _SAMPLE_BYTES // row))
-    if most >= count:
-        return list(range(count))
-    chunks = source.chunks() if len(parts) == 1 else None
-    length = max(1, -(-most // (_RUNS if chunks is None else _CHUNKS)))
+    if most >= count or not most:
+        return list(range(min(most, count)))
+    runs = _RUNS if source.chunks() is None else _CHUNKS
+    length = -(-most // runs)
     starts = np.linspace(0, count - length, -(-most // length)).astype(np.int64)
-    if chunks is not None:  # a run at the beginning of a chunk seldom needs another one
-        inside = np.clip(chunks - first, 0, count - length)
-        starts = inside[np.searchsorted(inside, starts, "right") - 1]
-    chosen = {int(start) + place for start in starts for place in range(length)}
-    return sorted(chosen)[:most]
+    return sorted({int(start) + place for start in starts for place in range(length)})[:most]
 
 
 def _nbytes(record: object) -> int:
@@ -160,7 +143,7 @@ def _columns_of(name: str, found: Look, options: argparse.Namespace) -> dict[str
 def _column(found: Look, path: str, given: Sequence[object]) -> dict[str, Any]:
     values = [one for one in given if one is not None]
     arrays = [_array(one) for one in values]
-    column: dict[str, Any] = {"name": path, "type": _type(values, arrays)}
+    column: dict[str, Any] = {"name": path, "type": _type(arrays)}
     column["missing"] = len(found.records) - len(values)
     lengths = [len(one) for one in values if isinstance(one, (str, bytes))]
     if len({one.shape for one in arrays}) > 1:
@@ -187,29 +170,32 @@ def _array(value: object) -> Array:
     try:
         return as_array(value)
     except LoaderxError:  # such as a number of many digits
-        return as_array(str(value))
+        return np.array(value, object)
 
 
-def _type(values: Sequence[object], arrays: Sequence[Array]) -> str:
+def _type(arrays: Sequence[Array]) -> str:
     """The type in users' words; axes that differ between records are "?"."""
-    plain = {type(one).__name__ for one in values if isinstance(one, (str, bytes))}
-    others = [one for one in arrays if one.ndim or one.dtype != object]
-    full = [one for one in others if one.size] or others  # an empty list has no dtype of its own
-    for dtype in dict.fromkeys(one.dtype for one in full):
-        same = [one for one in others if one.dtype == dtype or not one.size]
-        name = str(dtype)
-        if dtype.kind == "O" and all(isinstance(item, str) for one in same for item in one.flat):
-            name = "str"
-        ranks = {one.ndim for one in same}
-        sizes = zip(*(one.shape for one in same), strict=True) if len(ranks) == 1 else ["..."]
-        shape = (str(size[0]) if len({*size}) == 1 else "?" for size in sizes)
-        plain.add(f"{name}[{','.join(shape)}]")
-    plain |= {
-        type(one).__name__
-        for one, array in zip(values, arrays, strict=True)
-        if array.ndim == 0 and array.dtype == object and not isinstance(one, (str, bytes))
-    }
-    return " or ".join(sorted(plain)) or "null"
+    empty = [one.shape for one in arrays if not one.size]
+    shapes: dict[str, list[tuple[int, ...]]] = {}
+    for array in arrays:
+        if array.size or len(empty) == len(arrays):  # an empty list has no dtype of its own
+            shapes.setdefault(_dtype(array), []).append(array.shape)
+    told = [f"{name}{_axes([*some, *empty])}" for name, some in shapes.items()]
+    return " or ".join(told) or "null"
+
+
+def _dtype(array: Array) -> str:
+    if array.dtype.kind != "O":
+        return str(array.dtype)
+    return " and ".join(sorted({type(item).__name__ for item in array.flat}))
+
+
+def _axes(shapes: Sequence[tuple[int, ...]]) -> str:
+    if len({len(shape) for shape in shapes}) > 1:
+        return "[...]"
+    sizes = [{*axis} for axis in zip(*shapes, strict=True)]
+    inner = ",".join(str(size.pop()) if len(size) == 1 else "?" for size in sizes)
+    return f"[{inner}]" if inner else ""
 
 
 # As text ----------------------------------------------------------------------------------------
@@ -229,10 +215,10 @@ def _show(facts: Mapping[str, Any], options: argparse.Namespace) -> None:
         _row("damaged", f"record {problem['record']}: {problem['reason']}", red)
     if len(facts["problems"]) > _MOST_PROBLEMS:
         _row("", f"{len(facts['problems'])} of the sample: loaderx verify lists all", red)
-    for kind, nbytes in facts["cache"].items():
+    for kind, nbytes in filter(itemgetter(1), facts["cache"].items()):
         _row(kind, f"{size_text(nbytes)} in {facts['cache_folder']}")
     if found:
-        _row("open it", open_call(options, facts["fill"], [one["name"] for one in found]), faint)
+        _row("open it", open_call(options, facts["fill"], found[0]["name"]), faint)
 
 
 def _split_text(one: Mapping[str, Any]) -> str:
@@ -240,7 +226,7 @@ def _split_text(one: Mapping[str, Any]) -> str:
     if "problem" in one:
         return f"{name}cannot be opened: {one['problem']}"
     told = f"{one['records']:,}" + (" records" if name else "")
-    return f"{name}{told}" + (f" in {one['shards']:,} shards" if (one["shards"] or 1) > 1 else "")
+    return f"{name}{told}" + (f" in {one['shards']:,} shards" if one["shards"] > 1 else "")
 
 
 def _say_columns(facts: Mapping[str, Any], count: int) -> None:

@@ -3,46 +3,42 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from loaderx import Dataset
 from loaderx.errors import ArgumentError, FileError, LoaderxError
-from loaderx.frozen import Frozen
 from loaderx.sources import Csv
 from loaderx.sources.base import Source
 from loaderx.sources.cache.folder import CacheFolder, cache_folder
-from loaderx.sources.format import OpenOptions
-from loaderx.sources.open.opening import Opened, open_path, recognise
+from loaderx.sources.format import open_options
+from loaderx.sources.open.opening import Opened, Recognised, open_path, recognise
 from loaderx.tree import flatten
 
 OpenParts: TypeAlias = Callable[[Mapping[str, object]], list[Opened]]
 """Opens a split with these values in place of missing ones."""
+
+Choose: TypeAlias = Callable[[Sequence[Opened]], list[int]]
+"""The numbers of the records of a split to look at."""
 
 CACHE_HELP = "the folder for indexes and copies, by default $LOADERX_CACHE or ~/.cache/loaderx"
 
 
 def add_opening(command: argparse.ArgumentParser, path: str = "PATH") -> None:
     """Adds the path of a command, and the options of how its files are opened."""
-    command.add_argument(
-        "path", metavar=path, help="a file, a folder, a pattern in quotes, or a URL"
-    )
+    command.add_argument("path", metavar=path, help="a file, a folder, a URL, or a 'pattern'")
     command.add_argument("--split", help="such as train, or train[:80%%]")
     command.add_argument("--columns", type=_names, metavar="A,B", help="the columns to read")
     command.add_argument("--format", help="its name, if the files do not show it")
     command.add_argument("--delimiter", metavar="C", help="between the cells of CSV files")
-    command.add_argument(
-        "--fill",
-        action="append",
-        type=_named_value,
-        default=[],
-        metavar="NAME=VALUE",
-        help="the value of a column where it is missing; may be repeated",
-    )
+    filled = command.add_argument("--fill", metavar="NAME=VALUE", action="append", default=[])
+    filled.help = "the value of a column where it is missing; may be repeated"
+    filled.type = _named_value
     command.add_argument("--cache", metavar="DIR", help=CACHE_HELP)
 
 
@@ -60,91 +56,52 @@ def _named_value(text: str) -> tuple[str, object]:
         return name, value
 
 
-class Opening(Frozen):
-    """How files are opened.  Of files that can be read as they are, no copy is made."""
+class Opening:
+    """How a command opens files.  Of files that can be read as they are, no copy is made."""
 
-    path: str
-    split: str | None
-    columns: list[str] | None
-    format: str | None
-    delimiter: str | None
-    fill: Mapping[str, object]
-    cache: CacheFolder
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.fill: dict[str, object] = dict(options.fill)
+        self.cache = CacheFolder(cache_folder(options.cache).folder, makes_copies=False)
 
-    @classmethod
-    def of(cls, options: argparse.Namespace) -> Opening:
-        """The opening that a command line asks for."""
-        folder = cache_folder(options.cache).folder
-        return cls(
-            options.path,
-            options.split,
-            options.columns,
-            options.format,
-            options.delimiter,
-            dict(options.fill),
-            CacheFolder(folder, makes_copies=False),
-        )
-
-    def parts(
-        self, *, decode: bool = True, fill: Mapping[str, object] | None = None
-    ) -> list[Opened]:
+    def dataset(self, **changed: object) -> Dataset[dict[str, object]]:
         """The records of the split that was asked for."""
-        fill = self.fill if fill is None else fill
-        if self.delimiter is not None:
-            return [_whole(self._csv(fill))]
-        return open_path(
-            self.path,
-            split=self.split,
-            columns=self.columns,
-            format=self.format,
-            decode=decode,
-            fill=fill,
-            cache=self.cache,
-        )
-
-    def dataset(
-        self, *, decode: bool = True, columns: list[str] | None = None
-    ) -> Dataset[dict[str, object]]:
-        """The same records as a dataset."""
-        if self.delimiter is not None:
+        if self.options.delimiter is not None:
             return Dataset.from_source(self._csv(self.fill))
-        return Dataset.open(
-            self.path,
-            split=self.split,
-            columns=columns or self.columns,
-            format=self.format,
-            decode=decode,
-            fill=self.fill,
-            cache=self.cache,  # type: ignore[arg-type]
-        )
-
-    def _csv(self, fill: Mapping[str, object]) -> Source:
-        if self.split is not None:
-            raise ArgumentError("--split and --delimiter cannot be used together: give the files.")
-        return Csv(self.path, self.columns, delimiter=self.delimiter, fill=fill, cache=self.cache)
+        return Dataset.open(self.options.path, **self._arguments(**changed))
 
     def splits(self) -> tuple[str, dict[str, OpenParts]]:
         """The format, and how each split that was asked for is opened; all by default."""
+        options = self.options
+        if options.delimiter is not None:
+            return "csv", {"": lambda fill: [_whole(self._csv(fill))]}
+        found = self._recognised(self.fill)
+        if options.split is not None:
+            arguments = self._arguments
+            return found.format, {
+                options.split: lambda fill: open_path(options.path, **arguments(fill=fill))
+            }
 
-        def opened(fill: Mapping[str, object]) -> list[Opened]:
-            return self.parts(fill=fill)
+        def opens_one(name: str) -> OpenParts:
+            return lambda fill: [_whole(self._recognised(fill).splits[name]())]
 
-        def opens(name: str) -> OpenParts:
-            return lambda fill: [_whole(self._recognised(fill)[1][name]())]
+        return found.format, {name: opens_one(name) for name in found.splits}
 
-        if self.delimiter is not None:
-            return "csv", {"": opened}
-        format, names = self._recognised(self.fill)
-        if self.split is not None:
-            return format, {self.split: opened}
-        return format, {name: opens(name) for name in names}
+    def _arguments(self, **changed: object) -> dict[str, Any]:
+        """The arguments of `Dataset.open`."""
+        named = {name: getattr(self.options, name) for name in ("split", "columns", "format")}
+        return {**named, "fill": self.fill, "cache": self.cache, **changed}
 
-    def _recognised(
-        self, fill: Mapping[str, object]
-    ) -> tuple[str, Mapping[str, Callable[[], Source]]]:
-        columns = None if self.columns is None else tuple(self.columns)
-        options = OpenOptions(columns=columns, decode=True, fill=fill, cache=self.cache)
-        return recognise(self.path, options, self.format)
+    def _recognised(self, fill: Mapping[str, object]) -> Recognised:
+        options = open_options(self.options.columns, True, fill, self.cache)
+        return recognise(self.options.path, options, self.options.format)
+
+    def _csv(self, fill: Mapping[str, object]) -> Source:
+        options = self.options
+        if options.split is not None:
+            raise ArgumentError("--split and --delimiter cannot be used together: give the files.")
+        given = {"delimiter": options.delimiter, "fill": fill, "cache": self.cache}
+        return Csv(options.path, options.columns, **given)
 
 
 def _whole(source: Source) -> Opened:
@@ -160,22 +117,18 @@ def located(parts: Sequence[Opened], number: int) -> tuple[Source, int]:
     raise IndexError(number)
 
 
-def open_call(options: argparse.Namespace, filled: Sequence[str], splits: Sequence[str]) -> str:
+def open_call(options: argparse.Namespace, filled: Sequence[str], split: str) -> str:
     """The line of Python that opens what was shown."""
     if options.delimiter is not None:
-        path, delimiter = json.dumps(options.path), json.dumps(options.delimiter)
-        return f"Dataset.from_source(loaderx.sources.Csv({path}, delimiter={delimiter}))"
-    told = [json.dumps(options.path)]
-    split = options.split or next(filter(None, splits), None)
-    told += [f"split={json.dumps(split)}"] if split else []
-    told += [f"columns={json.dumps(options.columns)}"] if options.columns else []
-    told += [f"format={json.dumps(options.format)}"] if options.format else []
-    fill = {**dict.fromkeys(filled, ...), **dict(options.fill)}
-    values = ", ".join(
-        f'"{name}": {"..." if one is ... else repr(one)}' for name, one in fill.items()
+        inner = f"{options.path!r}, delimiter={options.delimiter!r}"
+        return f"Dataset.from_source(loaderx.sources.Csv({inner}))"
+    values = {name: repr(value) for name, value in options.fill}
+    fill = ", ".join(
+        f"{name!r}: {values.get(name, '...')}" for name in {**dict.fromkeys(filled), **values}
     )
-    told += [f"fill={{{values}}}"] if fill else []
-    return f"Dataset.open({', '.join(told)})"
+    told = {"split": split, "columns": options.columns, "format": options.format}
+    inner = "".join(f", {name}={value!r}" for name, value in told.items() if value)
+    return f"Dataset.open({options.path!r}{inner}{f', fill={{{fill}}}' if fill else ''})"
 
 
 # Looking at records ----------------------------------------------------------------------------
@@ -194,54 +147,47 @@ class Look(NamedTuple):
         """The records of the split."""
         return sum(stop - start for _, start, stop in self.parts)
 
+    def mark_missing(self, other: Look) -> None:
+        """Removes values that are not those of a look with other values in `fill`."""
+        for number, record in self.records.items():
+            for path, value in record.items():
+                if not _is_same(value, other.records.get(number, {}).get(path)):
+                    record[path] = None
+
 
 # Pairs of values, one for each kind of column.  A value that follows them is missing in the file.
 _FILLS: tuple[tuple[object, object], ...] = ((0, 1), ("", "-"), (b"", b"-"), ([], [0]))
 _ASKS_FOR_FILL = re.compile(r"fill=\{'([^']+)': ")
 
 
-def look(opening: Opening, open_parts: OpenParts, chosen: Choose) -> Look:
-    """Reads some records.  Columns with missing values are shown, though opening needs `fill`."""
-    return _look(opening, open_parts, chosen, {})
-
-
-Choose: TypeAlias = Callable[[Sequence[Opened]], list[int]]
-"""The numbers of the records of a split to look at."""
-
-
-def _look(
+def look(
     opening: Opening,
     open_parts: OpenParts,
     chosen: Choose,
-    fills: Mapping[str, tuple[object, object]],
+    fills: Mapping[str, tuple[object, object]] | None = None,
 ) -> Look:
+    """Reads some records.  Columns with missing values are shown, though opening needs `fill`.
+
+    ``fills`` are the values in place of missing ones that earlier calls have found to be needed.
+    """
+    fills = fills or {}
     found: Look | FileError
     try:
         found = _read(opening, open_parts, chosen, {name: pair[0] for name, pair in fills.items()})
-        name = next(filter(None, map(_missing, found.problems.values())), None)
+        texts = list(found.problems.values())
     except FileError as error:
-        name = _missing(str(error))
-        if name is None or name in fills:
-            raise
-        found = error
-    if name is not None and name not in fills:
-        for pair in _FILLS:
-            try:
-                return _look(opening, open_parts, chosen, {**fills, name: pair})
-            except LoaderxError:  # the column is of another kind
-                continue
+        found, texts = error, [str(error)]
+    asked = (name[1] for name in map(_ASKS_FOR_FILL.search, texts) if name)
+    name = next((one for one in asked if one not in fills), None)
+    for pair in _FILLS if name is not None else ():
+        with contextlib.suppress(LoaderxError):  # the column is of another kind
+            return look(opening, open_parts, chosen, {**fills, str(name): pair})
     if isinstance(found, FileError):
         raise found
     if fills:
         other = {name: pair[1] for name, pair in fills.items()}
-        _mark_missing(found, _read(opening, open_parts, chosen, other))
+        found.mark_missing(_read(opening, open_parts, chosen, other))
     return found._replace(filled=list(fills))
-
-
-def _missing(text: str) -> str | None:
-    """The column that a message says to fill."""
-    found = _ASKS_FOR_FILL.search(text)
-    return None if found is None else found[1]
 
 
 def _read(
@@ -261,13 +207,6 @@ def _read(
             leaves, structure = flatten(record)
             made.records[number] = dict(zip(structure.paths(), leaves, strict=True))
     return made
-
-
-def _mark_missing(found: Look, other: Look) -> None:
-    for number, record in found.records.items():
-        for path, value in record.items():
-            if not _is_same(value, other.records.get(number, {}).get(path)):
-                record[path] = None
 
 
 def _is_same(one: object, two: object) -> bool:

@@ -1,4 +1,12 @@
-"""``loaderx verify PATH``: reads and checks every record, and lists the bad ones."""
+"""Read and check every record of files, and list the bad ones.
+
+If one is bad, or if files cannot be opened, the exit code is 1.
+
+examples:
+  loaderx verify photos
+  loaderx verify "shards/*.tar" --workers 8
+  loaderx verify train.jsonl --json | jq '.problems[].record'
+"""
 
 from __future__ import annotations
 
@@ -6,7 +14,7 @@ import argparse
 import json
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -23,14 +31,7 @@ from loaderx.sources.base import FileSource, Problem
 from loaderx.sources.open.opening import Opened
 from loaderx.sources.progress import progress
 
-ABOUT = "read and check every record of files, and list the bad ones"
-DETAILS = "If one is bad, or if files cannot be opened, the exit code is 1."
-EXAMPLES = """\
-  loaderx verify photos
-  loaderx verify "shards/*.tar" --workers 8
-  loaderx verify train.jsonl --json | jq '.problems[].record'
-"""
-
+_Found: TypeAlias = "list[Problem | MissingPackageError]"
 _TASKS, _MOST_AT_ONCE = 64, 1024  # tasks to have at least, and records of one at most
 
 
@@ -50,7 +51,7 @@ def add(command: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> bool:
     """Lists the records that cannot be read; False if there are any."""
-    opening = Opening.of(options)
+    opening = Opening(options)
     checked, bad, unopened = 0, list[dict[str, Any]](), list[dict[str, str]]()
     for name, open_parts in opening.splits()[1].items():
         where = f"{name}: " if name else ""
@@ -100,14 +101,15 @@ def _problems(parts: Sequence[Opened], workers: int | None) -> Iterator[Problem]
         check = _Check(source, start, stop, step)
         tasks = Dataset.range(-(-(stop - start) // step)).map(check)
         with progress("verifying", stop - start, unit="records") as shown:
-            for checked in tasks if workers is None else _by_workers(tasks, workers):
-                if checked.missing_package:
-                    raise MissingPackageError(checked.missing_package)
-                yield from checked.problems
-                shown.add(checked.count)
+            for found in tasks if workers is None else _by_workers(tasks, workers):
+                for problem in found:
+                    if isinstance(problem, MissingPackageError):
+                        raise problem
+                    yield problem
+                shown.add(step)
 
 
-def _by_workers(tasks: Dataset[Any], workers: int) -> Iterator[_Checked]:
+def _by_workers(tasks: Dataset[_Found], workers: int) -> Iterator[_Found]:
     with (
         DataLoader(tasks, engine="processes", num_workers=workers) as loader,
         warnings.catch_warnings(),
@@ -115,14 +117,6 @@ def _by_workers(tasks: Dataset[Any], workers: int) -> Iterator[_Checked]:
         # Waiting for the workers is all that is done here.
         warnings.filterwarnings("ignore", "the loop has waited", LoaderxWarning)
         yield from loader
-
-
-class _Checked(Frozen):
-    """What a task has found."""
-
-    count: int
-    problems: list[Problem]
-    missing_package: str = ""
 
 
 class _Check(Frozen):
@@ -133,14 +127,12 @@ class _Check(Frozen):
     stop: int
     step: int
 
-    def __call__(self, task: int) -> _Checked:
+    def __call__(self, task: int) -> _Found:
         first = self.start + int(task) * self.step
-        stop = min(first + self.step, self.stop)
         try:
-            found = list(_problems_of(self.source, first, stop))
+            return list(_problems_of(self.source, first, min(first + self.step, self.stop)))
         except MissingPackageError as error:  # not a problem of the record
-            return _Checked(0, [], str(error))
-        return _Checked(stop - first, found)
+            return [error]
 
 
 def _problems_of(source: Source, first: int, stop: int) -> Iterator[Problem]:
