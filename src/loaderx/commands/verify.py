@@ -137,7 +137,7 @@ class _Check(Frozen):
 
 def _problems_of(source: Source, first: int, stop: int) -> Iterator[Problem]:
     if isinstance(source, FileSource):
-        yield from source.problems(first, stop)
+        yield from filter(None, source.problems(first, stop))
         return
     for index in range(first, stop):
         try:

@@ -311,9 +311,9 @@ class FileSource(OwnSource):
         """What the checksum of a record says of its bytes; None: nothing is wrong, or known."""
         return None if self._reader is None else self._reader.check(index)
 
-    def problems(self, first: int, stop: int) -> Iterator[Problem]:
-        """Reads and checks consecutive records: the problems of those that are bad."""
-        for index in range(first, stop):
+    def problems(self, first: int = 0, stop: int | None = None) -> Iterator[Problem | None]:
+        """Reads and checks consecutive records, by default all: for each a problem, or None."""
+        for index in range(first, len(self) if stop is None else stop):
             try:
                 reason = self.check(index)
                 if reason is None:
@@ -324,8 +324,7 @@ class FileSource(OwnSource):
                 reason = one_line(error)
                 if isinstance(error, BadRecordError):  # its message begins with the place
                     reason = str(error).removeprefix(f"{self.where(index)}: ")
-            if reason is not None:
-                yield Problem(index, self.where(index), reason)
+            yield None if reason is None else Problem(index, self.where(index), reason)
 
 
 class PaddedBatch(Frozen):
