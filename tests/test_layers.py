@@ -30,7 +30,7 @@ LAYERS = [
     {"chain"},
     {"reading", "image"},
     {"sources", "order"},
-    {"gathering", "memory", "rng", "display", "show_batch"},
+    {"gathering", "memory", "rng", "display"},
     {"tree_prefix"},
     {"tree"},
     {"hints", "installed"},
