@@ -49,8 +49,8 @@ def run(options: argparse.Namespace) -> bool:
     width = max(map(len, facts))
     for name, value in facts.items():
         values = value if isinstance(value, list) else [value]
-        for number, text in enumerate(values or ["none"]):
-            say(f"{bold('' if number else name):{width}}  {plain_text(text)}")
+        for title, text in zip([name, *[""] * len(values)], values or ["none"], strict=False):
+            say(f"{bold(f'{title:{width}}')}  {plain_text(text)}")
     return True
 
 

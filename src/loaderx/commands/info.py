@@ -86,7 +86,7 @@ def _facts(opening: Opening, options: argparse.Namespace) -> dict[str, Any]:
         facts["splits"].append({**split, "shards": sum(len(one or ()) for one in shards)})
         if most:
             facts.update(_columns_of(name, found, options))
-    used = {kind: sum(map(folder_bytes, some)) for kind, some in opening.cache.used.items()}
+    used = {kind: sum(map(folder_bytes, {*some})) for kind, some in opening.cache.used.items()}
     return {**facts, "cache": used, "cache_folder": opening.cache.folder}
 
 
