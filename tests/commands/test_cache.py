@@ -97,7 +97,7 @@ def test_json_and_order(capsys, cache):
     (cache / "index" / "0123").mkdir()
     (cache / "index" / "0123" / "ends.npy").write_bytes(b"1" * 100_000)
     told = json.loads("\n".join(shown(capsys, cache, "--json")))
-    sizes = [one["bytes"] for one in told["entries"]]
+    sizes = [one["nbytes"] for one in told["entries"]]
     assert sizes == sorted(sizes)
     assert (sizes[-1], sum(sizes), told["removed"]) == (100_000, told["bytes"], False)
     assert shown(capsys, cache)[-3].lstrip().startswith("100.0 kB  used today")

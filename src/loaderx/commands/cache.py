@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> bool:
     chosen.sort(key=lambda one: one.nbytes)
     total = sum(entry.nbytes for entry in chosen)
     if options.json:
-        listed = [_facts(one, now) for one in chosen]
+        listed = [one._asdict() for one in chosen]
         facts = {"folder": place, "bytes": total, "kept": kept, "removed": options.clear}
         say(json.dumps({**facts, "entries": listed}, indent=2))
         return True
@@ -73,17 +73,6 @@ def run(options: argparse.Namespace) -> bool:
     if chosen and not options.clear:
         say(faint("remove them: the same command with --clear"))
     return True
-
-
-def _facts(entry: CacheEntry, now: float) -> dict[str, object]:
-    return {
-        "place": entry.place,
-        "kind": entry.kind,
-        "bytes": entry.nbytes,
-        "first_file": entry.first,
-        "files": entry.files,
-        "unused_days": round((now - entry.used_s) / _DAY_S, 3),
-    }
 
 
 def _row(entry: CacheEntry, days: float) -> str:

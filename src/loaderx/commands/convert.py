@@ -13,6 +13,7 @@ examples:
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import logging
 import os
@@ -32,6 +33,7 @@ from loaderx.sources.images import decode_image
 from loaderx.sources.native.layout import MARK, read_description
 from loaderx.tree import flatten
 
+_ENGINES = ("auto", "inline", "threads", "processes", "ray")
 _MOST_NAMED = 20  # records that are left out
 _LOOKED_AT = 16  # records to look at for the first that can be read
 
@@ -40,27 +42,13 @@ def add(command: argparse.ArgumentParser) -> None:
     add_opening(command, "SRC")
     command.add_argument("target", metavar="DST", help="a folder that is new or empty")
     command.add_argument("--decode", action="store_true", help="keep the pixels of images")
-    command.add_argument(
-        "--resize", type=_size, metavar="SIZE", help="keep pixels of this size: 256, or 240x320"
-    )
-    command.add_argument(
-        "--skip-bad", action="store_true", help="leave out what cannot be read or decoded"
-    )
-    command.add_argument(
-        "--workers", type=at_least_one, metavar="N", help="how many to use at most"
-    )
-    command.add_argument(
-        "--engine",
-        choices=["auto", "inline", "threads", "processes", "ray"],
-        default="auto",
-        help="what runs them; ray uses a cluster whose machines share DST",
-    )
-    command.add_argument(
-        "--shard",
-        type=_shard,
-        metavar="I/N",
-        help="save only a part: run the command N times, with 0/N, 1/N, ..., on any machines",
-    )
+    command.add_argument("--resize", type=_size, metavar="SIZE", help="to 256, or to 240x320")
+    command.add_argument("--skip-bad", action="store_true", help="leave out what is damaged")
+    command.add_argument("--workers", type=at_least_one, metavar="N", help="to use at most")
+    engine = command.add_argument("--engine", choices=_ENGINES, default="auto")
+    engine.help = "what runs the workers; ray uses a cluster whose machines share DST"
+    shard = command.add_argument("--shard", type=_shard, metavar="I/N")
+    shard.help = "save only a part: run the command N times, with 0/N, 1/N, ..., on any machines"
 
 
 def _size(text: str) -> tuple[int, int]:
@@ -165,11 +153,9 @@ def _with_encoded_images(
 def _first_readable(dataset: Dataset[dict[str, object]]) -> int:
     """The first record that can be read; 0 if none of the first can."""
     for place in range(min(_LOOKED_AT, len(dataset))):
-        try:
+        with contextlib.suppress(LoaderxError):
             dataset[place]
-        except LoaderxError:
-            continue
-        return place
+            return place
     return 0
 
 

@@ -16,12 +16,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from loaderx.commands.opening import Look, Opening, add_opening, located, look
+from loaderx.commands.opening import Look, Opening, add_opening, look
 from loaderx.commands.terminal import bold, cut, faint, say, say_table, terminal_width
 from loaderx.commands.words import in_options
 from loaderx.display.values import array_text, value_text
@@ -49,18 +49,16 @@ def run(options: argparse.Namespace) -> bool:
     def first(parts: Sequence[Opened]) -> list[int]:
         return list(range(min(options.n, sum(stop - start for _, start, stop in parts))))
 
-    _, splits = opening.splits()
-    name, open_parts = next(iter(splits.items()))
+    (name, open_parts), *others = opening.splits()[1].items()
     found = look(opening, open_parts, first)
     if options.json:
         for record in found.records.values():
             say(json.dumps({path: json_value(one) for path, one in record.items()}))
     else:
-        _show(found)
-        _say_what_is_left(found, name, list(splits))
+        _show(found, name, [other for other, _ in others])
     for number, reason in found.problems.items():
-        text = f"record {number} cannot be read: {in_options(reason, vars(options))}"
-        sys.stderr.write(f"{text}\n")
+        told = in_options(reason, vars(options))
+        sys.stderr.write(f"record {number} cannot be read: {told}\n")
     return not found.problems
 
 
@@ -82,34 +80,20 @@ def _plain(value: object) -> object:
     return value if isinstance(value, (bool, int, float, str, type(None))) else str(value)
 
 
-def _show(found: Look) -> None:
+def _show(found: Look, name: str, others: Sequence[str]) -> None:
+    classes = found.parts[0].source.classes
     paths = list(dict.fromkeys(path for record in found.records.values() for path in record))
-    rows = [
-        [
-            str(number),
-            *(value_text(record.get(path), _names(found, number, path)) for path in paths),
-        ]
-        for number, record in found.records.items()
-    ]
-    if not rows or say_table(["", *(path or "(record)" for path in paths)], rows):
-        return
-    width = terminal_width()
-    for number, *cells in rows:
-        say(bold(f"record {number}"))
-        for path, cell in zip(paths, cells, strict=True):
-            say(cut(f"  {path or '(record)'}: {cell}", width))
-
-
-def _names(found: Look, number: int, path: str) -> Sequence[str]:
-    classes: Mapping[str, Sequence[str]] = located(found.parts, number)[0].classes
-    return classes.get(path, ())
-
-
-def _say_what_is_left(found: Look, name: str, names: Sequence[str]) -> None:
-    told = f"{len(found.records):,} of {found.total:,} records"
-    if name:
-        told += f" of {name}"
-    others = [other for other in names if other != name]
+    titles = [path or "(record)" for path in paths]
+    rows = []
+    for number, record in found.records.items():
+        values = [value_text(record.get(path), classes.get(path)) for path in paths]
+        rows.append([str(number), *values])
+    if rows and not say_table(["", *titles], rows):
+        for row, *cells in rows:
+            say(bold(f"record {row}"))
+            for title, cell in zip(titles, cells, strict=True):
+                say(cut(f"  {title}: {cell}", terminal_width()))
+    told = f"{len(rows):,} of {found.total:,} records{f' of {name}' if name else ''}"
     if others:
         told += f"; other splits: {', '.join(others)} (--split {others[0]})"
     say(faint(told))

@@ -49,9 +49,8 @@ _MOST_PROBLEMS = 3
 
 def add(command: argparse.ArgumentParser) -> None:
     add_opening(command)
-    command.add_argument(
-        "--sample", type=at_least_one, default=_SAMPLE, metavar="N", help="records to look at"
-    )
+    sample = command.add_argument("--sample", type=at_least_one, default=_SAMPLE, metavar="N")
+    sample.help = "records to look at"
     command.add_argument("--json", action="store_true", help="all of it as one JSON object")
 
 

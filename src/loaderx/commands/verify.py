@@ -37,15 +37,9 @@ _TASKS, _MOST_AT_ONCE = 64, 1024  # tasks to have at least, and records of one a
 
 def add(command: argparse.ArgumentParser) -> None:
     add_opening(command)
-    command.add_argument(
-        "-n", "--most", type=int, default=100, metavar="N", help="bad records to list"
-    )
-    command.add_argument(
-        "--workers",
-        type=at_least_one,
-        metavar="N",
-        help="processes that check; by default this one alone",
-    )
+    most = command.add_argument("-n", "--most", type=int, default=100, metavar="N")
+    most.help = "bad records to list, by default 100"
+    command.add_argument("--workers", type=at_least_one, metavar="N", help="processes that check")
     command.add_argument("--json", action="store_true", help="all of it as one JSON object")
 
 
@@ -53,23 +47,24 @@ def run(options: argparse.Namespace) -> bool:
     """Lists the records that cannot be read; False if there are any."""
     opening = Opening(options)
     checked, bad, unopened = 0, list[dict[str, Any]](), list[dict[str, str]]()
+
+    def note(split: str, where: str, reason: str) -> str:
+        """The reason in the words of the command line; it is listed, if not too many are."""
+        told = in_options(reason, vars(options))
+        if len(bad) < options.most and not options.json:
+            say(f"{split}{': ' if split else ''}{red(plain_text(f'{where}{told}'))}")
+        return told
+
     for name, open_parts in opening.splits()[1].items():
-        where = f"{name}: " if name else ""
         try:
             parts = open_parts(opening.fill)
         except FileError as error:
-            reason = in_options(str(error), vars(options))
-            unopened.append({"split": name, "reason": reason})
-            if not options.json:
-                say(red(f"{where}{reason}"))
+            unopened.append({"split": name, "reason": note(name, "", str(error))})
             continue
         checked += sum(stop - start for _, start, stop in parts)
-        for problem in _problems(parts, options.workers):
-            reason = in_options(problem.reason, vars(options))
-            found = {"split": name, "record": problem.record, "where": problem.where}
-            bad.append({**found, "reason": reason})
-            if len(bad) <= options.most and not options.json:
-                say(f"{where}{red(plain_text(f'{problem.where}: {reason}'))}")
+        for one in _problems(parts, options.workers):
+            reason = note(name, f"{one.where}: ", one.reason)
+            bad.append({"split": name, "record": one.record, "where": one.where, "reason": reason})
     if options.json:
         say(json.dumps({"checked": checked, "problems": bad, "unopened": unopened}, indent=2))
     else:
@@ -80,16 +75,13 @@ def run(options: argparse.Namespace) -> bool:
 def _say_end(checked: int, bad: int, unopened: int, options: argparse.Namespace) -> None:
     if bad > options.most:
         say(f"... and {bad - options.most:,} more (--most {bad} lists them all)")
-    if checked:
-        say(
-            f"{checked:,} records checked, {bad:,} bad" if bad else f"{checked:,} records, all good"
-        )
-    if unopened:
-        say(
-            "no record was checked: the files cannot be opened"
-            if not checked
-            else f"{unopened} split{'s' if unopened != 1 else ''} cannot be opened"
-        )
+    if not checked:
+        say("no record was checked: the files cannot be opened")
+    elif bad or unopened:
+        others = f"; {unopened} of the splits cannot be opened" if unopened else ""
+        say(f"{checked:,} records checked, {bad:,} bad{others}")
+    else:
+        say(f"{checked:,} records, all good")
     if bad:
         say(faint('leave them out: loaderx convert SRC DST --skip-bad, or .on_error("skip")'))
 
