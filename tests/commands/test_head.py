@@ -63,14 +63,14 @@ def test_kinds_of_values_as_json(capsys, tmp_path):
 
 def test_long_values_stand_below_each_other(capsys, tmp_path):
     text = "word " * 60
-    (tmp_path / "x.jsonl").write_text(json.dumps({"id": 1, "text": text, "none": "\x1b[31m\n"}))
+    (tmp_path / "x.jsonl").write_text(json.dumps({"id": 1, "text": text, "n\x1b": "\x1b[31m\n"}))
     code, told, _ = shown(capsys, tmp_path / "x.jsonl")
     assert code == 0
     assert told == [
         "record 0",
         "  id: 1",
         f"  text: {text}",
-        r"  none: \x1b[31m\n",
+        r"  n\x1b: \x1b[31m\n",
         "1 of 1 records",
     ]
 

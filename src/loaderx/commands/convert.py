@@ -44,7 +44,9 @@ def add(command: argparse.ArgumentParser) -> None:
     command.add_argument("--decode", action="store_true", help="keep the pixels of images")
     command.add_argument("--resize", type=_size, metavar="SIZE", help="to 256, or to 240x320")
     command.add_argument("--skip-bad", action="store_true", help="leave out what is damaged")
-    command.add_argument("--workers", type=at_least_one, metavar="N", help="to use at most")
+    command.add_argument(
+        "--workers", "--num-workers", type=at_least_one, metavar="N", help="to use at most"
+    )
     engine = command.add_argument("--engine", choices=_ENGINES, default="auto")
     engine.help = "what runs the workers; ray uses a cluster whose machines share DST"
     shard = command.add_argument("--shard", type=_shard, metavar="I/N")

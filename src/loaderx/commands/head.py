@@ -24,7 +24,7 @@ import numpy as np
 from loaderx.commands.opening import Look, Opening, add_opening, look
 from loaderx.commands.terminal import bold, cut, faint, say, say_table, terminal_width
 from loaderx.commands.words import in_options
-from loaderx.display.values import array_text, value_text
+from loaderx.display.values import array_text, plain_text, value_text
 from loaderx.sources.open.opening import Opened
 
 _MOST_JSON = 1000  # numbers of an array
@@ -83,7 +83,7 @@ def _plain(value: object) -> object:
 def _show(found: Look, name: str, others: Sequence[str]) -> None:
     classes = found.parts[0].source.classes
     paths = list(dict.fromkeys(path for record in found.records.values() for path in record))
-    titles = [path or "(record)" for path in paths]
+    titles = [plain_text(path) or "(record)" for path in paths]
     rows = []
     for number, record in found.records.items():
         values = [value_text(record.get(path), classes.get(path)) for path in paths]

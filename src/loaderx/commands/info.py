@@ -231,7 +231,7 @@ def _split_text(one: Mapping[str, Any]) -> str:
 def _say_columns(facts: Mapping[str, Any], count: int) -> None:
     sample, columns = facts["sample"], facts["columns"]
     head = ["name", "type", "values"]
-    rows = [[one["name"] or "(record)", one["type"], _values(one)] for one in columns]
+    rows = [[plain_text(one["name"]) or "(record)", one["type"], _values(one)] for one in columns]
     if any(one["missing"] for one in columns):
         head.insert(2, "missing")
         for one, row in zip(columns, rows, strict=True):
@@ -274,4 +274,4 @@ def _number(value: float) -> str:
 
 
 def _row(title: str, text: str, style: Callable[[str], str] = str) -> None:
-    say(f"{bold(f'{title:9}')}{style(text)}")
+    say(f"{bold(f'{title:9}')}{style(plain_text(text))}")

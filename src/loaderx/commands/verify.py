@@ -39,7 +39,9 @@ def add(command: argparse.ArgumentParser) -> None:
     add_opening(command)
     most = command.add_argument("-n", "--most", type=int, default=100, metavar="N")
     most.help = "bad records to list, by default 100"
-    command.add_argument("--workers", type=at_least_one, metavar="N", help="processes that check")
+    command.add_argument(
+        "--workers", "--num-workers", type=at_least_one, metavar="N", help="processes that check"
+    )
     command.add_argument("--json", action="store_true", help="all of it as one JSON object")
 
 

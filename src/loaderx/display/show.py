@@ -15,7 +15,7 @@ import numpy as np
 
 from loaderx.display.html import page, tag
 from loaderx.display.picture import Cell, boxes_of, grid, images_of
-from loaderx.display.values import array_text, value_text
+from loaderx.display.values import array_text, plain_text, value_text
 from loaderx.errors import ArgumentError, ArgumentTypeError, LoaderxError, check_int
 from loaderx.tree import Array, as_array, flatten
 
@@ -49,7 +49,7 @@ def show(batch: object, *, classes: Classes | None = None, most: int = 36) -> Sh
         found: Shown = batch.show(most)  # of a dataset or a loader, which are above this package
         return found if classes is None else Shown(found.leaves, classes, most)
     leaves, structure = flatten(batch)
-    paths = [path or "batch" for path in structure.paths()]
+    paths = [plain_text(path) or "batch" for path in structure.paths()]
     return Shown(dict(zip(paths, map(_as_array, leaves), strict=True)), classes or {}, most)
 
 
@@ -59,7 +59,7 @@ def show_records(records: Sequence[object], classes: Classes, most: int) -> Show
     for record in records:
         leaves, structure = flatten(record)
         for path, leaf in zip(structure.paths(), leaves, strict=True):
-            columns.setdefault(path or "record", []).append(leaf)
+            columns.setdefault(plain_text(path) or "record", []).append(leaf)
     return Shown({path: _as_array(values) for path, values in columns.items()}, classes, most)
 
 

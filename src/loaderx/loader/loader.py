@@ -437,7 +437,8 @@ class DataLoader(Generic[T]):
     def show(self, n: int = 36) -> Shown:
         """The first ``n`` rows of the first batch, as `loaderx.show` shows them.
 
-        They are made here, whatever the engine, and no position changes.
+        The batch is the global one.  It is made here, whatever the engine and the host, and no
+        position changes.
 
         >>> DataLoader([{"x": 1.5}, {"x": 2.5}], batch_size=2, shuffle=False).show()
         x  float32[2]  1.5, 2.5
