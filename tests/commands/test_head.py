@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
+import tempfile
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from loaderx import cli
@@ -146,3 +151,38 @@ def test_a_pipe_that_ends(lines):
             check=False,
         )
     assert (done.returncode, done.stderr) == (cli.CLOSED, "")
+
+
+CELLS = {
+    "int": st.integers(-9, 9),
+    "float": st.integers(-9, 9).map(lambda n: n / 4),
+    "text": st.sampled_from(["", "-", "a", "ü", "\n"]),
+    "yes": st.booleans(),
+    "list": st.lists(st.integers(0, 3), max_size=3),
+}
+
+
+@settings(max_examples=40)
+@given(st.data(), st.sampled_from(["parquet", "jsonl"]), st.integers(1, 9))
+def test_values_are_those_of_the_file_missing_ones_included(data, kind, count):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    names = data.draw(st.sets(st.sampled_from(sorted(CELLS)), min_size=1))
+    cells = {name: st.none() | CELLS[name] for name in sorted(names)}
+    rows = data.draw(st.lists(st.fixed_dictionaries(cells), min_size=count, max_size=count))
+    for name in names:
+        rows[0][name] = data.draw(CELLS[name])  # else no type is known
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, f"x.{kind}")
+        if kind == "parquet":
+            types = {"int": pa.int64(), "float": pa.float64(), "text": pa.string()}
+            types.update(yes=pa.bool_(), list=pa.list_(pa.int32()))
+            schema = pa.schema([(name, types[name]) for name in cells])
+            pq.write_table(pa.Table.from_pylist(rows, schema), path)
+        else:
+            with open(path, "w") as file:
+                file.write("\n".join(map(json.dumps, rows)))
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            code = cli.main(["head", path, "--json", "-n", "99", "--cache", folder])
+    assert code == 0
+    assert [json.loads(line) for line in out.getvalue().splitlines()] == rows

@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from loaderx import cli
+from loaderx.sources import Jsonl
 from tf_files import example, write_tfrecord
 
 FILES = Path(__file__).parents[1] / "files"
@@ -90,3 +95,19 @@ def test_a_part_of_the_files(tmp_path, capsys):
     assert verified(capsys, tmp_path / "x.jsonl", "--split", "[:5]")[0] == 0
     code, lines = verified(capsys, tmp_path / "x.jsonl", "--fill", "x=0")
     assert (code, lines) == (0, ["6 records, all good"])
+
+
+@settings(max_examples=40)
+@given(st.sets(st.integers(0, 69)), st.integers(1, 70))
+def test_every_bad_record_is_found(bad, count):
+    """Several records are read at once: those beside a bad one are good nevertheless."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x.jsonl"
+        good = min(set(range(count)) - bad, default=None)
+        path.write_text("\n".join("{" if n in bad else '{"x": 1}' for n in range(count)))
+        if good is None:
+            return  # it is no file of JSON lines at all
+        source = Jsonl(path, cache=False)
+        assert [one and one.record for one in source.problems()] == [
+            n if n in bad else None for n in range(count)
+        ]

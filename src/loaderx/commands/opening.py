@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -156,38 +155,46 @@ class Look(NamedTuple):
 
 
 # Pairs of values, one for each kind of column.  A value that follows them is missing in the file.
-_FILLS: tuple[tuple[object, object], ...] = ((0, 1), ("", "-"), (b"", b"-"), ([], [0]))
+_FILLS: tuple[tuple[object, object], ...] = (
+    (0, 1), (False, True), ("", "-"), (b"", b"-"), ([], [0]),
+)  # fmt: skip
+_QUOTED = re.compile(r"'([^']+)'")
 _ASKS_FOR_FILL = re.compile(r"fill=\{'([^']+)': ")
 
 
-def look(
-    opening: Opening,
-    open_parts: OpenParts,
-    chosen: Choose,
-    fills: Mapping[str, tuple[object, object]] | None = None,
-) -> Look:
+def look(opening: Opening, open_parts: OpenParts, chosen: Choose) -> Look:
     """Reads some records.  Columns with missing values are shown, though opening needs `fill`.
 
-    ``fills`` are the values in place of missing ones that earlier calls have found to be needed.
+    Each such column gets values of one kind after the other, until one fits.  Then the records are
+    read again with other values: what follows them is missing in the file.
     """
-    fills = fills or {}
-    found: Look | FileError
-    try:
-        found = _read(opening, open_parts, chosen, {name: pair[0] for name, pair in fills.items()})
-        texts = list(found.problems.values())
-    except FileError as error:
-        found, texts = error, [str(error)]
-    asked = (name[1] for name in map(_ASKS_FOR_FILL.search, texts) if name)
-    name = next((one for one in asked if one not in fills), None)
-    for pair in _FILLS if name is not None else ():
-        with contextlib.suppress(LoaderxError):  # the column is of another kind
-            return look(opening, open_parts, chosen, {**fills, str(name): pair})
-    if isinstance(found, FileError):
+    left: dict[str, list[tuple[object, object]]] = {}  # the kinds to be tried for each column
+    while True:
+        pairs = {name: kinds[0] for name, kinds in left.items() if kinds}
+        found: Look | LoaderxError
+        try:
+            one, two = ({name: pair[n] for name, pair in pairs.items()} for n in (0, 1))
+            found = _read(opening, open_parts, chosen, one)
+            if pairs:
+                found.mark_missing(_read(opening, open_parts, chosen, two))
+            texts = list(found.problems.values())
+        except (FileError, ArgumentError) as error:
+            found, texts = error, [str(error)]
+        asked = dict.fromkeys(name for text in texts for name in _to_fill(text, pairs))
+        name = next((name for name in asked if left.get(name, _FILLS)), None)
+        if name is None:
+            break
+        left[name] = left[name][1:] if name in left else list(_FILLS)
+    if isinstance(found, LoaderxError):
         raise found
-    if fills:
-        other = {name: pair[1] for name, pair in fills.items()}
-        found.mark_missing(_read(opening, open_parts, chosen, other))
-    return found._replace(filled=list(fills))
+    return found._replace(filled=list(pairs))
+
+
+def _to_fill(text: str, pairs: Container[str]) -> list[str]:
+    """The columns that a message asks to fill, or to fill with another value."""
+    if "`fill`" in text:
+        return [name for name in _QUOTED.findall(text) if name in pairs]
+    return _ASKS_FOR_FILL.findall(text)
 
 
 def _read(

@@ -34,7 +34,8 @@ def in_options(text: str, has: Container[str]) -> str:
             return found[0]
         if name == "delimiter":  # the quotes are also those of a shell
             return f"--delimiter {value}"
-        value = _FILL.sub(r"\1=\2", value)
+        if name == "fill":
+            return ("--fill " + _FILL.sub(r"\1=\2", value)).rstrip()
         value = "a,b,c" if value == "[...]" else re.sub(r"[\[\]'\"]|(?<=,) ", "", value)
         return f"--{name} {value}".rstrip()
 
