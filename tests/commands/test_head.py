@@ -66,6 +66,16 @@ def test_kinds_of_values_as_json(capsys, tmp_path):
     }
 
 
+def test_lists_and_dicts_in_records(capsys, tmp_path):
+    row = {"box": {"x": 1, "y": [2, 3]}, "list": [[1], [2, 3]], "some": [1, None], "of": [{"a": 1}]}
+    (tmp_path / "x.jsonl").write_text(json.dumps(row))
+    code, told, _ = shown(capsys, tmp_path / "x.jsonl", "--json")
+    assert code == 0
+    assert json.loads(told[0]) == {"box.x": 1, "box.y": [2, 3], **dict(list(row.items())[1:])}
+    assert cli.main(["info", str(tmp_path / "x.jsonl")]) == 0
+    assert shown(capsys, tmp_path / "x.jsonl")[0] == 0
+
+
 def test_long_values_stand_below_each_other(capsys, tmp_path):
     text = "word " * 60
     (tmp_path / "x.jsonl").write_text(json.dumps({"id": 1, "text": text, "n\x1b": "\x1b[31m\n"}))

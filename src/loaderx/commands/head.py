@@ -3,7 +3,8 @@
 Without --split, those of the first split. A record that cannot be read is
 named, and the exit code is 1. With --json, each record is a line: arrays of
 more than 1,000 numbers are replaced by their dtype and shape, bytes by their
-number, and missing values are null.
+number, and missing values are null. Fields of objects have names such as
+box.x.
 
 examples:
   loaderx head train.jsonl
@@ -66,6 +67,10 @@ def json_value(value: object) -> object:
     """A leaf as JSON has it."""
     if isinstance(value, (bytes, np.bytes_)):
         return {"bytes": len(value)}
+    if isinstance(value, dict):
+        return {str(name): json_value(one) for name, one in value.items()}
+    if isinstance(value, list) and not all(isinstance(one, (int, float)) for one in value):
+        return [json_value(one) for one in value]
     array: Any = np.asarray(value)
     if array.size > _MOST_JSON:
         return {"array": array_text(array)}

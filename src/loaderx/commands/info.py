@@ -168,7 +168,7 @@ def _column(found: Look, path: str, given: Sequence[object]) -> dict[str, Any]:
 def _array(value: object) -> Array:
     try:
         return as_array(value)
-    except LoaderxError:  # such as a number of many digits
+    except (LoaderxError, ValueError):  # a number of many digits, lists of several lengths
         return np.array(value, object)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -17,7 +17,6 @@ from loaderx.sources.base import Source
 from loaderx.sources.cache.folder import CacheFolder, cache_folder
 from loaderx.sources.format import open_options
 from loaderx.sources.open.opening import Opened, Recognised, open_path, recognise
-from loaderx.tree import flatten
 
 OpenParts: TypeAlias = Callable[[Mapping[str, object]], list[Opened]]
 """Opens a split with these values in place of missing ones."""
@@ -211,10 +210,21 @@ def _read(
         except Exception as error:
             made.problems[number] = str(error) or type(error).__name__
         else:
-            leaves, structure = flatten(record)
-            made.records[number] = dict(zip(structure.paths(), leaves, strict=True))
+            made.records[number] = dict(_leaves(record))
     return made
 
 
+def _leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
+    """The values of a record, and those of dicts in it by their paths; lists stay whole."""
+    if not isinstance(value, Mapping):
+        yield path, value
+        return
+    for name, inner in value.items():
+        yield from _leaves(inner, f"{path}.{name}" if path else str(name))
+
+
 def _is_same(one: object, two: object) -> bool:
-    return repr(np.asarray(one).tolist()) == repr(np.asarray(two).tolist())
+    def text(value: object) -> str:
+        return repr(value.tolist() if isinstance(value, np.ndarray) else value)
+
+    return text(one) == text(two)
