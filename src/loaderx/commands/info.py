@@ -28,7 +28,7 @@ import numpy as np
 
 from loaderx.commands.head import at_least_one
 from loaderx.commands.opening import Look, Opening, add_opening, look, open_call
-from loaderx.commands.terminal import bold, faint, red, say, say_table
+from loaderx.commands.terminal import bold, cut, faint, red, say, say_table, terminal_width
 from loaderx.commands.words import in_options
 from loaderx.display.values import plain_text, size_text, value_text
 from loaderx.errors import FileError, LoaderxError
@@ -244,7 +244,7 @@ def _say_columns(facts: Mapping[str, Any], count: int) -> None:
     more = len(rows) - _MOST_COLUMNS
     if not say_table(head, rows[:_MOST_COLUMNS], "  "):
         for row in rows[:_MOST_COLUMNS]:
-            say("  " + "  ".join(row))
+            say(cut("  " + "  ".join(row), terminal_width()))
     if more > 0:
         say(f"  ... {more} more (--json shows all)")
 

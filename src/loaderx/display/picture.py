@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -32,7 +32,7 @@ _COLOURS = np.array(
 class Cell(NamedTuple):
     """What the grid shows of a row."""
 
-    images: list[Array]  # beside each other
+    images: Sequence[Array]  # beside each other
     boxes: Array  # (left, top, right, bottom) of each, drawn on the first image
     caption: list[str]
 
@@ -108,12 +108,14 @@ def grid(cells: Sequence[Cell]) -> bytes:
     size = (columns * step[0] + _GAP, rows * step[1] + _GAP)
     sheet: Image = pillow.Image.new("RGB", size, "white")
     draw, font = pillow.ImageDraw.Draw(sheet), pillow.ImageFont.load_default(size=11)
-    for (left, top), tile, cell in zip(_places(columns, step), tiles, cells, strict=False):
+    for number, (tile, cell) in enumerate(zip(tiles, cells, strict=True)):
+        row, column = divmod(number, columns)
+        left, top = column * step[0] + _GAP, row * step[1] + _GAP
         sheet.paste(tile, (left, top))
-        for number, line in enumerate(cell.caption):
+        for place, line in enumerate(cell.caption):
             while line and draw.textlength(line, font=font) > width:
                 line = line[:-1]
-            draw.text((left, top + height + number * _LINE + 1), line, "black", font=font)
+            draw.text((left, top + height + place * _LINE + 1), line, "black", font=font)
     out = io.BytesIO()
     sheet.save(out, "PNG")
     return out.getvalue()
@@ -155,14 +157,6 @@ def _pillow() -> ModuleType:
             "a picture of a batch needs Pillow: pip install 'loaderx-jax[images]'."
         ) from error
     return cast(ModuleType, PIL)
-
-
-def _places(columns: int, step: tuple[int, int]) -> Iterator[tuple[int, int]]:
-    number = 0
-    while True:
-        row, column = divmod(number, columns)
-        yield column * step[0] + _GAP, row * step[1] + _GAP
-        number += 1
 
 
 def _with_channels(image: Array) -> Array:

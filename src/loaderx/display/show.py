@@ -122,26 +122,19 @@ class Shown:
         several = [images for images in found if images]
         if not several:
             return []
+        beside = [images for images in several if len(images) == len(several[0])]
         count = min(self._most, len(several[0]))
         boxes = next(filter(None, (boxes_of(*pair) for pair in self.leaves.items())), [])
-        captions = self._captions(count)
-        return [
-            Cell(
-                [images[row] for images in several if len(images) == len(several[0])],
-                boxes[row] if row < len(boxes) else np.empty((0, 4)),
-                captions[row],
-            )
-            for row in range(count)
-        ]
+        boxes = [*boxes, *[np.empty((0, 4))] * count]
+        rows = zip(zip(*beside, strict=True), boxes, self._captions(count), strict=False)
+        return [Cell(images, drawn, caption) for images, drawn, caption in rows]
 
     def _captions(self, count: int) -> list[list[str]]:
         """The lines below each image: its other leaves, where they are short."""
         captions: list[list[str]] = [[] for _ in range(count)]
         for path, leaf in self.leaves.items():
-            is_row = leaf.ndim == 1 and len(leaf) >= count
-            if leaf.ndim == 0 or (
-                is_row and not images_of(path, leaf) and not boxes_of(path, leaf)
-            ):
+            is_drawn = images_of(path, leaf) or boxes_of(path, leaf)
+            if leaf.ndim == 0 or (leaf.ndim == 1 and len(leaf) >= count and not is_drawn):
                 for row, lines in zip(np.atleast_1d(leaf), captions, strict=False):
                     lines.append(f"{path} {_shortened(value_text(row, self._classes.get(path)))}")
         return captions
