@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import doctest
 import io
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+
+from loaderx import cli
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -44,9 +48,12 @@ def _fast_compiles():
 @pytest.mark.usefixtures("_fast_compiles")
 @pytest.mark.parametrize("page", MARKED)
 def test_blocks_run(page, tmp_path, monkeypatch):
-    """A `text` block after a Python block is what that one prints."""
+    """A `text` block after a Python block is what that one prints.
+
+    In a `console` block, commands stand behind a `$`, and below each is what it prints.
+    """
     monkeypatch.chdir(tmp_path)
-    run_blocks(page, {"python"})
+    run_blocks(page, {"python", "console"})
 
 
 def run_blocks(page, kinds):
@@ -54,7 +61,9 @@ def run_blocks(page, kinds):
     names: dict[str, object] = {"__name__": "__main__"}
     printed = ""
     for kind, block in BLOCK.findall(page.read_text()):
-        if kind in kinds:
+        if kind == "console" and kind in kinds:
+            _run_commands(block)
+        elif kind in kinds:
             out = io.StringIO()
             with contextlib.redirect_stdout(out):
                 exec(compile(block, f"{page.name}", "exec"), names)
@@ -64,6 +73,19 @@ def run_blocks(page, kinds):
             printed = ""
         elif kind.startswith("python"):
             printed = ""  # the text of another block follows
+
+
+def _run_commands(block):
+    """Runs the commands of loaderx; "..." stands for any text in what they print."""
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        command, _, expected = part.partition("\n")
+        name, *arguments = shlex.split(command)
+        assert name == "loaderx"
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+            cli.main(arguments)
+        found = doctest.OutputChecker().check_output(expected, out.getvalue(), doctest.ELLIPSIS)
+        assert found, f"{command} printed\n{out.getvalue()}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

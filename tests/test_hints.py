@@ -64,7 +64,6 @@ ATTRIBUTES = [
     (lambda d: d.next(), r"Write ds\[0\], or next\(iter\(ds\)\)"),
     (lambda d: iter(DataLoader(d)).get_next(), r"Write next\(it\)"),
     (lambda d: iter(DataLoader(d)).reset(), r"Write it\.seek\(0\)"),
-    (lambda d: d.head(3), r"ds\.take\(n\)"),
     (lambda d: d.iloc[3], r"ds\[i\]"),
     (lambda d: d.shape, r"ds\.element_spec"),
     (lambda d: lx.TensorDataset([1]), r"Dataset\.from_arrays\(x, y\)"),

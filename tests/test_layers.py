@@ -18,7 +18,8 @@ ROOT = Path(loaderx.__file__).parent
 LAYERS = [
     {"__main__"},
     {"cli"},
-    {"demo", "commands"},
+    {"commands"},
+    {"demo"},
     {"testing", "compat"},
     {"extend"},
     {"loader"},
@@ -29,7 +30,7 @@ LAYERS = [
     {"chain"},
     {"reading", "image"},
     {"sources", "order"},
-    {"gathering", "memory", "rng", "show_batch"},
+    {"gathering", "memory", "rng", "display"},
     {"tree_prefix"},
     {"tree"},
     {"hints", "installed"},

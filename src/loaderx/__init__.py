@@ -35,7 +35,7 @@ from loaderx.tree import ArraySpec
 if _TYPE_CHECKING:
     from loaderx import extend as extend
     from loaderx import image as image
-    from loaderx.show_batch import show
+    from loaderx.display.show import show
     from loaderx.stages.mixture import ramp
 
 __version__ = "0.1.0"
@@ -80,7 +80,7 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> object:
     if name == "show":  # late: few programs look at pictures
-        from loaderx.show_batch import show
+        from loaderx.display.show import show
 
         return show
     if name == "ramp":  # late: few chains have a mix

@@ -56,6 +56,7 @@ from loaderx.stages.select import index_table, slice_text, split_bounds
 from loaderx.tree import Array, ArraySpec, Leaf, Tree, flatten, map_leaves, spec_of_first
 
 if TYPE_CHECKING:
+    from loaderx.display.show import Shown
     from loaderx.stages.cache import Kept
     from loaderx.stages.join import Joined
     from loaderx.stages.mixture import MixPlan, Ramp, Weights
@@ -66,6 +67,7 @@ U = TypeVar("U")
 __tracebackhide__ = hidden_by_pytest
 
 _AT_ONCE = 256  # records whose addresses are looked up together
+_IN_NOTEBOOK = 3  # records that a notebook shows
 _LOOKED_AT = 16  # elements to look at if the first one has an empty list
 
 
@@ -1049,6 +1051,41 @@ class Dataset(Generic[T], metaclass=DatasetType):
                     if found.setdefault(leaf, names) != names:
                         differ.add(leaf)
         return {leaf: names for leaf, names in found.items() if leaf not in differ}
+
+    def head(self, n: int = 5) -> list[T]:
+        """The first ``n`` elements, or all if there are fewer: records, or batches after `batch`.
+
+        >>> Dataset.from_arrays(x=np.arange(6)).map(lambda record: int(record["x"])).head(3)
+        [0, 1, 2]
+
+        Args:
+            n: how many.
+        """
+        return list(itertools.islice(self, check_int("n", n, least=1)))
+
+    def show(self, n: int = 36) -> Shown:
+        """The first ``n`` records, or rows of the first batch, as `loaderx.show` shows them.
+
+        >>> Dataset.from_arrays(x=np.arange(6.0), name=np.array(list("abcdef"))).show(3)
+        x     float64[3]  0, 1, 2
+        name  object[3]   a, b, c
+
+        Args:
+            n: how many rows.
+        """
+        from loaderx.display.show import show, show_records  # late: few programs look at pictures
+
+        elements = self.head(1 if self._node.batched else n)
+        if not elements:
+            raise ArgumentError("there is nothing to show: the stream is empty.")
+        if self._node.batched:
+            return show(elements[0], classes=self.classes, most=n)
+        return show_records(elements, self.classes, n)
+
+    def _repr_html_(self) -> str:
+        from loaderx.chain.html import chain_page  # for notebooks only
+
+        return chain_page(self._node, lambda: self.show(_IN_NOTEBOOK).html())
 
     def __repr__(self) -> str:
         return describe_chain(self._node)

@@ -55,7 +55,6 @@ DATASET = {
     "from_text": _OPEN,
     "get_single_element": "Write ds[0].",
     "group_by_window": "Write .bucket(boundaries, batch_sizes).",
-    "head": "Write ds.take(n), or ds[0] for the first element.",
     "ignore_errors": 'Write .on_error("skip").',
     "iloc": "Write ds[i], ds[start:stop], ds[indices] or ds[mask].",
     "interleave": f"{_MIX} .flat_map(f) makes several records of one.",

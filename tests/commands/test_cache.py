@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import time
 
@@ -41,14 +42,15 @@ def age(place, days):
 
 
 def test_entries_are_listed(capsys, cache, tmp_path):
-    *rows, total = shown(capsys, cache)
+    *rows, total, advice = shown(capsys, cache)
     assert total.startswith("3 entries, ")
-    assert total.endswith(f" MB in {cache}")
+    assert total.endswith(f"B in {cache}")
+    assert advice == "remove them: the same command with --clear"
     assert all("used today" in row for row in rows)
     assert sum(row.endswith(f"{tmp_path / 'a.txt'} and 1 more") for row in rows) == 1
     assert sum("  index  " in row for row in rows) == 2
     assert sum("unpacked" in row and row.endswith("x.jsonl.gz") for row in rows) == 1
-    assert shown(capsys, tmp_path / "none") == [f"0 entries, 0.0 MB in {tmp_path / 'none'}"]
+    assert shown(capsys, tmp_path / "none") == [f"0 entries, 0 bytes in {tmp_path / 'none'}"]
 
 
 def test_all_are_removed(capsys, cache, tmp_path):
@@ -64,7 +66,7 @@ def test_what_was_used_lately_stays(capsys, cache, tmp_path):
     Dataset.open(tmp_path / "*.txt", cache=cache)
     (told,) = shown(capsys, cache, "--older-than", "4", "--clear")
     assert told.startswith("removed 2 entries, ")
-    (left, total) = shown(capsys, cache)
+    (left, total, _) = shown(capsys, cache)
     assert "a.txt and 1 more" in left
     assert total.startswith("1 entry, ")
 
@@ -73,7 +75,7 @@ def test_unfinished_entries_are_removed_after_a_day(capsys, cache):
     place = cache / "index" / "0123.77-abcd.tmp"
     place.mkdir()
     (place / "ends.npy").write_bytes(b"123")
-    assert "unfinished" in shown(capsys, cache)[-2]
+    assert "unfinished" in "\n".join(shown(capsys, cache))
     shown(capsys, cache, "--clear")
     assert entries(cache) == ["index/0123.77-abcd.tmp"]
     age(place, days=2)
@@ -84,10 +86,22 @@ def test_unfinished_entries_are_removed_after_a_day(capsys, cache):
 def test_damaged_entries_are_listed_and_removed(capsys, cache):
     for place in cache.glob("*/*/index.json"):
         place.write_text("{")
-    *rows, _ = shown(capsys, cache)
+    *rows, _, _ = shown(capsys, cache)
     assert len(rows) == 3
     assert all("unknown" in row for row in rows)
     shown(capsys, cache, "--clear")
+    assert entries(cache) == []
+
+
+def test_json_and_order(capsys, cache):
+    (cache / "index" / "0123").mkdir()
+    (cache / "index" / "0123" / "ends.npy").write_bytes(b"1" * 100_000)
+    told = json.loads("\n".join(shown(capsys, cache, "--json")))
+    sizes = [one["nbytes"] for one in told["entries"]]
+    assert sizes == sorted(sizes)
+    assert (sizes[-1], sum(sizes), told["removed"]) == (100_000, told["bytes"], False)
+    assert shown(capsys, cache)[-3].lstrip().startswith("100.0 kB  used today")
+    assert json.loads("\n".join(shown(capsys, cache, "--clear", "--json")))["removed"]
     assert entries(cache) == []
 
 

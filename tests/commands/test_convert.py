@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from loaderx import Dataset, LoaderxWarning, cli, engines
+from loaderx import Dataset, LoaderxWarning, cli, engines, image
 from loaderx.testing.comparing import check_all_equal
 from saved_records import content
 
@@ -31,7 +31,7 @@ def lines(tmp_path):
 def test_records_of_files(capsys, tmp_path, lines):
     code, out, err = run(capsys, lines, tmp_path / "out")
     assert (code, err) == (0, "")
-    assert out.startswith("20 records, 0.0 MB in 1 part: ")
+    assert out.startswith("20 records, ")
     found = Dataset.open(tmp_path / "out")
     assert [(int(one["x"]), one["text"]) for one in found] == [(n, f"line {n}") for n in range(20)]
     assert run(capsys, lines, tmp_path / "out")[0] == 0  # it is there already
@@ -53,7 +53,7 @@ def test_messages(capsys, tmp_path, lines):
     assert "it has other files, such as in.jsonl. Give a folder that is new or empty." in err
     code, _, err = run(capsys, lines, tmp_path / "out", "--columns", "y")
     assert code == 2
-    assert err.startswith("loaderx convert: `columns` names 'y', and ")
+    assert err.startswith("loaderx convert: --columns names 'y', and ")
 
 
 def test_images_stay_as_they_are_in_their_files(capsys, tmp_path):
@@ -130,9 +130,10 @@ def test_advice_is_that_of_the_command(capsys, tmp_path):
     code, _, err = run(capsys, tmp_path / "x.parquet", tmp_path / "out")
     assert code == 2
     assert "leave the column out with --columns a,b,c." in err
-    assert err.endswith(
-        "(This command has no --fill: in Python write Dataset.open(..., fill=...).)\n"
-    )
+    assert "Fill them, --fill x=..., or" in err
+    code, _, err = run(capsys, tmp_path / "x.parquet", tmp_path / "out", "--fill", "x=7")
+    assert (code, err) == (0, "")
+    assert [int(record["x"]) for record in Dataset.open(tmp_path / "out")] == [1, 7]
 
 
 def test_engines_and_shards(capsys, tmp_path, lines):
@@ -146,8 +147,75 @@ def test_engines_and_shards(capsys, tmp_path, lines):
     assert (code, out) == (0, f"shard 0/2 is saved, others are not yet: {tmp_path / 'two'}\n")
     code, out, _ = run(capsys, lines, tmp_path / "two", "--shard", "1/2")
     assert code == 0
-    assert out.startswith("20 records, 0.0 MB in 1 part: ")
+    assert out.startswith("20 records, ")
     assert content(tmp_path / "two") == content(tmp_path / "one")
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Six images, of which the first and the fourth are damaged."""
+    image = pytest.importorskip("PIL.Image")
+    for number in range(6):
+        folder = tmp_path / "photos" / ("cat" if number % 2 else "dog")
+        folder.mkdir(parents=True, exist_ok=True)
+        pixels = np.full((30 + number, 40, 3), number * 40, np.uint8)
+        image.fromarray(pixels).save(folder / f"{number}.png")
+    for path in ("cat/1.png", "dog/0.png"):
+        (tmp_path / "photos" / path).write_bytes(b"no image")
+    return tmp_path / "photos"
+
+
+def test_bad_records_are_left_out(capsys, tmp_path, photos):
+    code, out, err = run(capsys, photos, tmp_path / "out", "--skip-bad")
+    assert code == 0
+    assert [line.partition("): ")[0] for line in err.splitlines()] == [
+        f"left out: record 0 ({photos / 'cat' / '1.png'}",
+        f"left out: record 3 ({photos / 'dog' / '0.png'}",
+    ]
+    assert out.splitlines()[0].startswith("4 records, ")
+    assert out.splitlines()[1:] == [
+        f"2 bad records were left out: loaderx verify {photos} lists them",
+        f'open it: Dataset.open("{tmp_path / "out"}")',
+    ]
+    expected = list(Dataset.open(photos).on_error("skip"))
+    check_all_equal(list(Dataset.open(tmp_path / "out")), expected, "record")
+    code, out, _ = run(capsys, photos, tmp_path / "all")
+    assert code == 0
+    assert f"images were copied unseen: loaderx verify {tmp_path / 'all'} decodes them" in out
+    assert len(Dataset.open(tmp_path / "all")) == 6
+    code, _, err = run(capsys, photos, tmp_path / "part", "--skip-bad", "--shard", "0/2")
+    assert code == 2
+    assert "--skip-bad and --shard cannot be used together" in err
+
+
+def test_images_are_resized(capsys, tmp_path, photos, lines):
+    code, _, err = run(capsys, photos, tmp_path / "out", "--resize", "8x9")
+    assert code == 2
+    assert "the image is damaged" in err or "it is no image" in err
+    assert err.endswith("To leave out such records, say --skip-bad.\n")
+    code, _, err = run(capsys, photos, tmp_path / "good", "--resize", "8x9", "--skip-bad")
+    assert code == 0
+    assert len(err.splitlines()) == 2
+    resize = image.resize((8, 9))
+    expected = list(Dataset.open(photos, decode=False).map(resize).on_error("skip"))
+    check_all_equal(list(Dataset.open(tmp_path / "good")), expected, "record")
+    code, _, err = run(capsys, lines, tmp_path / "none", "--resize", "8")
+    assert code == 2
+    assert err == f"loaderx convert: --resize needs images, and {lines} has none.\n"
+    with pytest.raises(SystemExit):
+        run(capsys, photos, tmp_path / "none", "--resize", "8x")
+    assert "must be a side or HEIGHTxWIDTH, such as 256, got '8x'" in capsys.readouterr().err
+
+
+def test_cells_between_other_delimiters(capsys, tmp_path):
+    pytest.importorskip("pyarrow")
+    (tmp_path / "x.csv").write_text("a;b\n1;2\n3;4\n")
+    code, _, err = run(capsys, tmp_path / "x.csv", tmp_path / "out")
+    assert code == 2
+    assert """If its delimiter is ";", say --delimiter ";"; if it is one""" in err
+    code, _, err = run(capsys, tmp_path / "x.csv", tmp_path / "out", "--delimiter", ";")
+    assert (code, err) == (0, "")
+    assert [int(record["b"]) for record in Dataset.open(tmp_path / "out")] == [2, 4]
 
 
 @pytest.mark.parametrize("shard", ["2/2", "1", "a/b", "-1/2", "1/2/3"])

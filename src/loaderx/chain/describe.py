@@ -7,13 +7,16 @@ from loaderx.chain.node import Node
 
 def describe_chain(node: Node) -> str:
     """The ``repr`` of a dataset."""
+    return "\n".join([*_lines(node), f"  # {count_text(node)}"])
+
+
+def count_text(node: Node) -> str:
+    """How many elements there are: "60,000 records"."""
     kind = "batches" if node.batched else "records"
     if node.is_stream:
-        count = f"a stream of {kind}" if node.ends else f"an endless stream of {kind}"
-    else:
-        many = kind if node.length != 1 else kind.removesuffix("es" if node.batched else "s")
-        count = f"endless {kind}" if node.length is None else f"{node.length:,} {many}"
-    return "\n".join([*_lines(node), f"  # {count}"])
+        return f"a stream of {kind}" if node.ends else f"an endless stream of {kind}"
+    many = kind if node.length != 1 else kind.removesuffix("es" if node.batched else "s")
+    return f"endless {kind}" if node.length is None else f"{node.length:,} {many}"
 
 
 def _lines(node: Node) -> list[str]:

@@ -6,8 +6,12 @@ import re
 from collections.abc import Container
 
 _ARGUMENT = re.compile(
-    r"`?\b(split|columns|format|cache|fill|decode)=('[^']*'|\[[^\]]*\]|\{[^}]*\}|True|False)?`?"
+    r"`?\b(split|columns|format|cache|fill|decode|delimiter)="
+    r"('[^']*'|\"[^\"]*\"|\[[^\]]*\]|\{[^}]*\}|True|False)?`?"
 )
+_CSV = re.compile(r"loaderx\.sources\.Csv\(path, (delimiter=\S+?)\)")
+_FILL = re.compile(r"\{'?([^']*)'?: (.*)\}")
+_NAME = re.compile(r"`(split|columns|format|cache|fill|delimiter)`")
 _ENCODED = re.compile(r"Dataset\.open\(\.\.\., decode=False\)|decode=False")
 
 
@@ -16,8 +20,10 @@ def in_options(text: str, has: Container[str]) -> str:
 
     >>> in_options("choose one, split='train'.", {"split"})
     'choose one, --split train.'
-    >>> in_options("Set fill={}.", ())
-    'Set fill={}. (This command has no --fill: in Python write Dataset.open(..., fill=...).)'
+    >>> in_options("Fill it, fill={'age': ...}.", {"fill"})
+    'Fill it, --fill age=....'
+    >>> in_options("Set cache=True.", ())
+    'Set cache=True. (This command has no --cache: in Python write Dataset.open(..., cache=...).)'
     """
     missing: list[str] = []
 
@@ -26,11 +32,18 @@ def in_options(text: str, has: Container[str]) -> str:
         if name not in has:
             missing.append(name)
             return found[0]
+        if name == "delimiter":  # the quotes are also those of a shell
+            return f"--delimiter {value}"
+        if name == "fill":
+            return ("--fill " + _FILL.sub(r"\1=\2", value)).rstrip()
         value = "a,b,c" if value == "[...]" else re.sub(r"[\[\]'\"]|(?<=,) ", "", value)
         return f"--{name} {value}".rstrip()
 
+    if "delimiter" in has:
+        text = _CSV.sub(r"\1", text).replace("open it with delimiter", "say delimiter")
     if "decode" in has:  # without the option, files are left as they are
         text = _ENCODED.sub("the command without --decode", text)
+    text = _NAME.sub(lambda found: f"--{found[1]}" if found[1] in has else found[0], text)
     told = _ARGUMENT.sub(option, text)
     if not missing:
         return told

@@ -42,6 +42,7 @@ from loaderx.stages.repeat import Repeated
 from loaderx.tree import Tree
 
 if TYPE_CHECKING:
+    from loaderx.display.show import Shown
     from loaderx.loader.counts import Counts
     from loaderx.loader.doctor.diagnosis import Diagnosis
     from loaderx.loader.stream_iterator import StreamSetup
@@ -496,6 +497,25 @@ class DataLoader(Generic[T]):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def show(self, n: int = 36) -> Shown:
+        """The first ``n`` rows of the first batch, as `loaderx.show` shows them.
+
+        The batch is the global one.  It is made here, whatever the engine and the host, and no
+        position changes.
+
+        >>> DataLoader([{"x": 1.5}, {"x": 2.5}], batch_size=2, shuffle=False).show()
+        x  float32[2]  1.5, 2.5
+
+        Args:
+            n: how many rows.
+        """
+        return self.dataset.show(n)
+
+    def _repr_html_(self) -> str:
+        from html import escape  # for notebooks only
+
+        return f"<p>DataLoader({escape(str(self._engine))}) of</p>{self.dataset._repr_html_()}"
 
     def __repr__(self) -> str:
         return f"DataLoader({self._engine}) of\n{self.dataset!r}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeAlias
@@ -19,6 +20,8 @@ Gather: TypeAlias = Callable[[Indices, Lend], Tree]
 
 READERS = ("gather", "records", "__getitem__")
 """The methods that read.  A source has at least one of them; the others follow from it."""
+
+_CHECKED_TOGETHER = 16  # records that are checked at once; more take much memory if they are large
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -311,20 +314,33 @@ class FileSource(OwnSource):
         """What the checksum of a record says of its bytes; None: nothing is wrong, or known."""
         return None if self._reader is None else self._reader.check(index)
 
-    def problems(self) -> Iterator[Problem | None]:
-        """Reads and checks every record: for each a problem, or None."""
-        for index in range(len(self)):
-            try:
-                reason = self.check(index)
-                if reason is None:
-                    self.records(np.array([index]))
-            except MissingPackageError:
-                raise
-            except Exception as error:
-                reason = one_line(error)
-                if isinstance(error, BadRecordError):  # its message begins with the place
-                    reason = str(error).removeprefix(f"{self.where(index)}: ")
-            yield None if reason is None else Problem(index, self.where(index), reason)
+    def problems(self, first: int = 0, stop: int | None = None) -> Iterator[Problem | None]:
+        """Reads and checks consecutive records, by default all: for each a problem, or None."""
+        stop = len(self) if stop is None else stop
+        together = 1 if self.one_file_per_record else _CHECKED_TOGETHER
+        for start in range(first, stop, together):
+            indices = range(start, min(start + together, stop))
+            is_good = together > 1 and self._are_good(indices)
+            yield from [None] * len(indices) if is_good else map(self._problem, indices)
+
+    def _are_good(self, indices: range) -> bool:
+        with contextlib.suppress(Exception):  # they are looked at one by one then
+            self.records(np.array(indices))
+            return all(self.check(index) is None for index in indices)
+        return False
+
+    def _problem(self, index: int) -> Problem | None:
+        try:
+            reason = self.check(index)
+            if reason is None:
+                self.records(np.array([index]))
+        except MissingPackageError:
+            raise
+        except Exception as error:
+            reason = one_line(error)
+            if isinstance(error, BadRecordError):  # its message begins with the place
+                reason = str(error).removeprefix(f"{self.where(index)}: ")
+        return None if reason is None else Problem(index, self.where(index), reason)
 
 
 class PaddedBatch(Frozen):

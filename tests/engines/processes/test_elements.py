@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import collections
 import dataclasses
 
@@ -88,6 +89,9 @@ def test_odd_containers_come_back_as_they_were():
         for got, expected in zip(loader, dataset, strict=True):
             assert [type(one) for one in got] == [type(one) for one in expected]
             assert got[0].made == 1
+    parsed = Dataset.range(3).map(lambda i: {"code": ast.parse(f"x = {i}")})  # it has `_fields`
+    with DataLoader(parsed, engine=Processes(1)) as loader:
+        assert [ast.unparse(record["code"]) for record in loader] == ["x = 0", "x = 1", "x = 2"]
     named = arrays(12).batch(4).map(lambda b: Own(b["x"]))
     with DataLoader(named, engine=Processes(1)) as loader:
         assert [type(batch) for batch in loader] == [Own] * 3

@@ -330,7 +330,8 @@ def is_plain(tree: Any) -> bool:
     if kind is dict:
         kinds = set(map(type, tree.values()))
         return kinds == {np.ndarray} or all(map(is_plain, tree.values()))
-    if kind is tuple or kind is list or hasattr(kind, "_fields"):
+    is_named = issubclass(kind, tuple) and hasattr(kind, "_fields")
+    if kind is tuple or kind is list or is_named:
         return all(map(is_plain, tree))
     if hasattr(kind, "__dataclass_fields__"):
         fields = vars(tree) if hasattr(tree, "__dict__") else {}

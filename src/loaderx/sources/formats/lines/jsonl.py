@@ -122,10 +122,10 @@ class Jsonl(PadsLists, FileSource):
             return f"{self._lines.files.paths[file]}, element {number}"
         return self._lines.where(index)
 
-    def problems(self) -> Iterator[Problem | None]:
+    def problems(self, first: int = 0, stop: int | None = None) -> Iterator[Problem | None]:
         plain = copy.copy(self)  # the check is of the files, not of the copy
         plain._copy = None
-        yield from super(Jsonl, plain).problems()
+        yield from super(Jsonl, plain).problems(first, stop)
 
     def gather(self, indices: Indices, lend: Lend) -> Tree:
         schema = self._schema
