@@ -56,6 +56,7 @@ from loaderx.stages.select import index_table, slice_text, split_bounds
 from loaderx.tree import Array, ArraySpec, Leaf, Tree, flatten, map_leaves, spec_of_first
 
 if TYPE_CHECKING:
+    from loaderx.plans.records import Records
     from loaderx.stages.cache import Kept
     from loaderx.stages.join import Joined
     from loaderx.stages.mixture import MixPlan, Ramp, Weights
@@ -976,6 +977,51 @@ class Dataset(Generic[T], metaclass=DatasetType):
             plan = IndexPlan(self._node)
             object.__setattr__(self, "_plan", plan)
         return plan
+
+    @advised
+    def records(self, n: int) -> Records:
+        """The records that element ``n`` is made of: the batch, after `batch`.
+
+        It follows from the description, and nothing is read.  A record that `on_error` replaced is
+        named, not the one that took its place.
+
+        >>> found = Dataset.range(100).shuffle(seed=0).batch(4).repeat().records(81_234)
+        >>> found.index.tolist(), found.epoch.tolist()
+        ([20, 52, 84, 86], [3249, 3249, 3249, 3249])
+        """
+        from loaderx.plans.records import records_of  # late: few programs ask for records
+
+        number = check_int("n", n, least=0)
+        if number >= self._node.limit:
+            raise PositionError(f"there is no element {number}: there are {self._node.limit}.")
+        return records_of(self._node, self._compiled().trails(number))
+
+    @advised
+    def steps_of(
+        self,
+        index: int | Sequence[int] | Array,
+        *,
+        part: str | None = None,
+        until: int | None = None,
+    ) -> Array:
+        """The numbers of all elements that have a record, ascending: the inverse of `records`.
+
+        >>> ds = Dataset.range(100).shuffle(seed=0).batch(4).repeat()
+        >>> ds.steps_of(12, until=100)
+        array([13, 38, 60, 89])
+        >>> all(12 in ds.records(n).index for n in ds.steps_of(12, until=100))
+        True
+
+        Args:
+            index: the number of a record in its source, as `Records.index` has it, or several:
+                then elements that have any of them.
+            part: the name of the source, as `Records.part` has it, if there are several.
+            until: looks at elements before this one; by default at all.
+        """
+        from loaderx.plans.records import check_until, steps_with  # late, as above
+
+        stop = check_until(self._node, until, self._node.length)
+        return steps_with(self._node, self._compiled(), index, part, stop)
 
     def _by_slice(self, index: slice) -> Dataset[T]:
         length = self._node.length

@@ -23,6 +23,7 @@ from loaderx.reading.operators import (
     BatchOperator,
     BatchOperatorOf,
     Gather,
+    Move,
     OverRecords,
     RecordOperator,
     Request,
@@ -31,6 +32,7 @@ from loaderx.reading.operators import (
 )
 from loaderx.reading.rows import Positions, Record, Rows, rows_of
 from loaderx.reading.stacking import Padding
+from loaderx.reading.trails import Found, Sought, Trail
 from loaderx.reading.unit_stage import UnitStage
 from loaderx.rng import Keys, stage_keys
 from loaderx.tree import Tree, flatten
@@ -273,6 +275,15 @@ class ApplyToBatches(BatchOperatorOf[Steps, Addresses]):
     def plain_gather(self) -> Gather | None:
         gather = self.child.plain_gather()
         return None if gather is None else self.transform.over_gather(gather)
+
+    def trails_below(self, trail: Trail) -> Iterator[Trail]:
+        return self.child.trails(trail)
+
+    def find_below(self, sought: Sought) -> Found:
+        return self.child.find(sought)
+
+    def rows_below_moves(self) -> tuple[list[Move], RecordOperator]:
+        return self.child.rows_of()
 
     def shared_rows(self) -> int:
         return self.child.shared_rows()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, Unpack, cast, overload
 
@@ -36,13 +36,15 @@ from loaderx.loader.passes import Passes, StepPasses
 from loaderx.loader.stats import Counters, Stats, summary
 from loaderx.loader.tasks.plan_work import PlanWork, work_of
 from loaderx.loader.waiting import Waiting
+from loaderx.plans.index_plan import IndexPlan
 from loaderx.stages.batch import Batched
 from loaderx.stages.repeat import Repeated
-from loaderx.tree import Tree
+from loaderx.tree import Array, Tree
 
 if TYPE_CHECKING:
     from loaderx.loader.counts import Counts
     from loaderx.loader.stream_iterator import StreamSetup
+    from loaderx.plans.records import Records
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -215,6 +217,7 @@ class DataLoader(Generic[T]):
             raise ArgumentError("`counts` is for streams: this dataset has a length.")
         self._data = self._stream.data if self._stream else DataDigest(self._base)
         self._work: PlanWork | None = None
+        self._plan: IndexPlan | None = None  # for `records`, which workers do not make
         self._session: Session | None = None
         self._lock = threading.RLock()  # threads may ask for the first iterators at once
         self._counters = Counters()
@@ -272,6 +275,56 @@ class DataLoader(Generic[T]):
         except KeyboardInterrupt as error:
             hide_waiting_frames(error)
             raise error
+
+    @advised
+    def records(self, step: int) -> Records:
+        """The records that the batch of a step is made of; with ``shard``, this host's rows of it.
+
+        Steps are counted as in ``iterator.step``, through all epochs.  `Dataset.records` says more.
+
+        >>> from loaderx import Dataset
+        >>> loader = DataLoader(Dataset.range(100).shuffle(seed=0).batch(4))
+        >>> loader.records(81_234).index.tolist()  # in epoch 3249
+        [20, 52, 84, 86]
+        """
+        from loaderx.plans.records import records_of  # late: few programs ask for records
+
+        number = check_int("step", step, least=0)
+        if number >= self._all.limit:
+            raise ArgumentError(f"there is no step {number}: there are {self._all.limit}.")
+        return records_of(self._all, self._addresses.trails(number))
+
+    @advised
+    def steps_of(
+        self,
+        index: int | Sequence[int] | Array,
+        *,
+        part: str | None = None,
+        until: int | None = None,
+    ) -> Array:
+        """All steps that have a record, ascending: the inverse of `records`.
+
+        >>> from loaderx import Dataset
+        >>> loader = DataLoader(Dataset.range(100).shuffle(seed=0).batch(4))
+        >>> loader.steps_of(12, until=100)  # of four epochs
+        array([13, 38, 60, 89])
+
+        Args:
+            index: the number of a record in its source, as `Records.index` has it, or several:
+                then the steps that have any of them.
+            part: the name of the source, as `Records.part` has it, if there are several.
+            until: looks at the steps before this one; by default at those of the first loop.
+        """
+        from loaderx.plans.records import check_until, steps_with  # late, as above
+
+        stop = check_until(self._all, until, self._node.length)
+        return steps_with(self._all, self._addresses, index, part, stop)
+
+    @property
+    def _addresses(self) -> IndexPlan:
+        if self._plan is None:
+            self._plan = IndexPlan(self._all, shard=self._shard)
+        return self._plan
 
     def __bool__(self) -> bool:
         return True  # else `if loader` would call `__len__`, which may raise
@@ -415,7 +468,7 @@ class DataLoader(Generic[T]):
         return self._description()
 
     def _description(self) -> dict[str, object]:
-        left = ("_work", "_session", "_iterators", "_lock", "_passes")
+        left = ("_work", "_plan", "_session", "_iterators", "_lock", "_passes")
         return {**self.__dict__, **dict.fromkeys(left)}
 
     def __copy__(self) -> DataLoader[T]:

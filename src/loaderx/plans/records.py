@@ -1,0 +1,223 @@
+"""Which records of which sources an element was made of, and which elements have a record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import NamedTuple, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from loaderx.chain.node import Node
+from loaderx.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    ChainError,
+    PositionError,
+    check_int,
+)
+from loaderx.memory import Pool
+from loaderx.plans.index_plan import IndexPlan
+from loaderx.reading.addresses import SourceAddresses
+from loaderx.reading.context import ReadContext
+from loaderx.reading.single_records import owned
+from loaderx.reading.trails import Sought, Trail
+from loaderx.rng import ROOT
+from loaderx.sources.base import FileSource, Indices, Source
+from loaderx.stages.inputs import FromSource, ReadSource
+from loaderx.stages.join import Joined
+from loaderx.tree import Array, Tree
+
+_SHOWN = 10  # rows of a table
+
+
+class SourcePart(NamedTuple):
+    """One source of a dataset."""
+
+    name: str  # the names of the components of the joins above it
+    path: tuple[int, ...]  # the numbers of these
+    node: Node
+
+
+def source_parts(node: Node, name: str = "", path: tuple[int, ...] = ()) -> Iterator[SourcePart]:
+    """All sources of a dataset."""
+    while node.is_stage:
+        (node,) = node.inputs
+    if not isinstance(node, Joined):
+        yield SourcePart(name, path, node)
+        return
+    for number, (own, part) in enumerate(zip(node.part_names, node.components, strict=True)):
+        yield from source_parts(part, f"{name}/{own}" if name else own, (*path, number))
+
+
+class Records:
+    """The records that an element of a dataset was made of: what ``loader.records(step)`` returns.
+
+    It has one entry for each record, in the order of the rows of the batch.  Where datasets are
+    zipped, a row has a record of each; where records are packed, one for each segment.
+
+    >>> from loaderx import Dataset
+    >>> ds = Dataset.mix({"web": Dataset.range(90), "code": Dataset.range(30)}, [2, 1])
+    >>> found = ds.shuffle(seed=0).batch(4).records(5)
+    >>> found
+    4 records
+    row  part  index  epoch
+      0   web     60      0
+      1   web     52      0
+      2  code     27      0
+      3  code      9      0
+    >>> found[found.part == "web"].index.tolist()
+    [60, 52]
+
+    Attributes:
+        index: the number of each record in its source.
+        epoch: how often the epochs of its source had begun anew before, by repeats and mixes.
+        row: the row of the batch that it is in.
+        segment: its number in a packed row, from 0 on.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[SourcePart],
+        which: npt.NDArray[np.intp],
+        index: Indices,
+        epoch: Indices,
+        row: Indices,
+        segment: Indices,
+    ) -> None:
+        self._parts, self._which = parts, which
+        self.index, self.epoch, self.row, self.segment = index, epoch, row, segment
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitem__(self, chosen: slice | SupportsIndex | Array) -> Records:
+        """Some of the records: by a mask, a slice, or numbers."""
+        places = np.atleast_1d(np.arange(len(self))[chosen])
+        arrays = (self._which, self.index, self.epoch, self.row, self.segment)
+        return Records(self._parts, *(array[places] for array in arrays))
+
+    @property
+    def part(self) -> npt.NDArray[np.str_]:
+        """The name of the dataset that each is from: in joins of joins, as in ``"web/0"``.
+
+        Datasets that were joined without names are numbered; where nothing is joined, it is "".
+        """
+        return np.array([part.name for part in self._parts])[self._which]
+
+    @cached_property
+    def _files(self) -> list[tuple[str, int] | None]:
+        found = []
+        for which, index in zip(self._which.tolist(), self.index.tolist(), strict=True):
+            source = _source_of(self._parts[which])
+            found.append(source.file_of(index) if isinstance(source, FileSource) else None)
+        return found
+
+    @property
+    def file(self) -> list[str | None]:
+        """The file that each record is from; None if it is from no file, or from several."""
+        return [None if found is None else found[0] for found in self._files]
+
+    @property
+    def file_index(self) -> list[int | None]:
+        """The number of each record in its file."""
+        return [None if found is None else found[1] for found in self._files]
+
+    def read(self) -> list[Tree]:
+        """The records as their sources have them, before any function of the dataset."""
+        found: list[Tree] = [None] * len(self)
+        for which in np.unique(self._which).tolist():
+            places = np.flatnonzero(self._which == which)
+            operator = ReadSource(_source_of(self._parts[which]), stacked=False)
+            addresses = SourceAddresses(ROOT, self.index[places])
+            rows = operator.read(addresses, ReadContext(Pool().lend))
+            for place, record in zip(places.tolist(), rows.records(), strict=True):
+                found[place] = owned(record)
+        return found
+
+    def __repr__(self) -> str:
+        shown, names = self[:_SHOWN], ["row", "index", "epoch"]
+        names[1:1] = ["segment"] * bool(self.segment.any()) + ["part"] * any(shown.part)
+        names += ["file", "file_index"] * any(shown.file)
+        cells = [[name, *map(str, list(getattr(shown, name)))] for name in names]
+        widths = [max(map(len, column)) for column in cells]
+        rows = ["  ".join(map(str.rjust, row, widths)) for row in zip(*cells, strict=True)]
+        more = [f"... and {len(self) - _SHOWN:,} more"] if len(self) > _SHOWN else []
+        return "\n".join([f"{len(self):,} record{'s' * (len(self) != 1)}", *rows, *more])
+
+
+def _source_of(part: SourcePart) -> Source:
+    assert isinstance(part.node, FromSource)
+    return part.node.source
+
+
+def records_of(node: Node, trails: Iterable[Trail]) -> Records:
+    """The records at the ends of trails from one element."""
+    parts = list(source_parts(node))
+    numbers = {part.path: number for number, part in enumerate(parts)}
+    found = [np.empty((4, 0), np.int64)]
+    for one in trails:
+        which = np.full(len(one.rows), numbers[one.path])
+        found.append(np.stack([which, one.positions, one.rounds, one.rows]))
+    each = np.concatenate(found, axis=1)
+    which, index, epoch, row = each[:, np.argsort(each[3], kind="stable")]
+    return Records(parts, which, index, epoch, row, np.zeros_like(row))
+
+
+def check_until(node: Node, until: int | None, default: int | None) -> int:
+    """The step before which records are looked for."""
+    if until is None:
+        if default is None:
+            raise ArgumentError(
+                "the dataset is endless: say where to stop looking, steps_of(index, until=step)."
+            )
+        return default
+    return min(check_int("until", until, least=0), node.limit)
+
+
+def sought_of(node: Node, index: object, part: str | None) -> tuple[SourcePart, Indices]:
+    """The part and the indices that the arguments of `steps_of` name."""
+    parts = list(source_parts(node))
+    names = [one.name for one in parts]
+    if part is None and len(parts) == 1:
+        part = names[0]
+    if part not in names:
+        given = "`part` is needed" if part is None else f"there is no part {part!r}"
+        raise ArgumentError(
+            f"{given}: the dataset has {_listed(names)}, and an index numbers the records of one."
+        )
+    found = parts[names.index(part)]
+    if not isinstance(found.node, FromSource):
+        raise ChainError(_UNKNOWN)
+    indices = np.atleast_1d(np.asarray(index))
+    if indices.ndim != 1 or indices.dtype.kind not in "iu":
+        raise ArgumentTypeError(
+            f"`index` must be the number of a record, or several of them, got {index!r:.60}."
+        )
+    length = len(found.node.source)
+    wrong = np.flatnonzero((indices < 0) | (indices >= length))
+    if wrong.size:
+        of = f" of {part!r}" if part else ""
+        raise PositionError(
+            f"there is no record {indices[wrong[0]]}{of}: it has {length} records, numbered from 0."
+        )
+    return found, indices.astype(np.int64)
+
+
+_UNKNOWN = (
+    "the records of Dataset.from_iterable have no numbers by which they could be found again."
+)
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, names[:_SHOWN]))
+    return f"the parts {shown}" + (f" and {len(names) - _SHOWN} more" * (len(names) > _SHOWN))
+
+
+def steps_with(node: Node, plan: IndexPlan, index: object, part: str | None, until: int) -> Indices:
+    """The steps before ``until`` that have some of the records, ascending."""
+    found, indices = sought_of(node, index, part)
+    keys = np.repeat(ROOT, len(indices))
+    sought = Sought(indices, keys, np.full(len(indices), until), found.path)
+    return np.unique(plan.operator.find(sought).positions)
