@@ -992,6 +992,13 @@ class Dataset(Generic[T], metaclass=DatasetType):
         from loaderx.plans.records import records_of  # late: few programs ask for records
 
         number = check_int("n", n, least=0)
+        if self._node.is_stream:
+            from loaderx.plans.stream_records import records_of_element
+
+            found = records_of_element(self._node, number)
+            if found is None:
+                raise PositionError(f"there is no element {number}: the stream ends before it.")
+            return found
         if number >= self._node.limit:
             raise PositionError(f"there is no element {number}: there are {self._node.limit}.")
         return records_of(self._node, self._compiled().trails(number))
@@ -1020,7 +1027,11 @@ class Dataset(Generic[T], metaclass=DatasetType):
         """
         from loaderx.plans.records import check_until, steps_with  # late, as above
 
-        stop = check_until(self._node, until, self._node.length)
+        stop = check_until(self._node, until, self._node.limit if self._node.ends else None)
+        if self._node.is_stream:
+            from loaderx.plans.stream_records import steps_in
+
+            return steps_in(self._node, index, part, stop)
         return steps_with(self._node, self._compiled(), index, part, stop)
 
     def _by_slice(self, index: slice) -> Dataset[T]:

@@ -120,7 +120,9 @@ class OneToOne(MadeInUnits, KeepsPlaces):
 
     def after_batch(self, below: BatchReader, build: StreamBuild) -> BatchReader:
         if self.needs_positions:
-            return IndexAfterBatch(below, self.stage, self.transform)
+            return IndexAfterBatch(below, self.stage, None if build.traces else self.transform)
+        if build.traces:
+            return below
         transform = self.transform.for_batches_of(build.full_batch)
         return ApplyAfterBatch(
             below, self.stage, transform, self.seed_here(build.seed), self.random_stages
@@ -368,7 +370,7 @@ class ApplyAfterBatch(AfterBatch):
 class IndexAfterBatch(Counted):
     """map_with_index of the batches of a stream."""
 
-    def __init__(self, below: BatchReader, stage: str, transform: Transform) -> None:
+    def __init__(self, below: BatchReader, stage: str, transform: Transform | None) -> None:
         super().__init__(below)
         self.stage, self.transform = stage, transform
 
@@ -376,8 +378,10 @@ class IndexAfterBatch(Counted):
         batch = self.below.next()
         if batch is None:
             return None
-        tree = self.timed(self.transform.on_batch, batch.tree, self.count, self._fail)
         self.count += 1
+        if self.transform is None:
+            return batch
+        tree = self.timed(self.transform.on_batch, batch.tree, self.count - 1, self._fail)
         return batch.with_columns(tree)
 
     def _fail(self, number: int | None, error: BaseException) -> LoaderxError:

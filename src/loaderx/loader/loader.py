@@ -33,6 +33,7 @@ from loaderx.loader.data_digest import DataDigest
 from loaderx.loader.devices import Devices, warn_if_processes_repeat
 from loaderx.loader.iterator import LoaderIterator, counting
 from loaderx.loader.passes import Passes, StepPasses
+from loaderx.loader.state import State
 from loaderx.loader.stats import Counters, Stats, summary
 from loaderx.loader.tasks.plan_work import PlanWork, work_of
 from loaderx.loader.waiting import Waiting
@@ -277,10 +278,13 @@ class DataLoader(Generic[T]):
             raise error
 
     @advised
-    def records(self, step: int) -> Records:
+    def records(self, step: int, *, near: State | None = None) -> Records:
         """The records that the batch of a step is made of; with ``shard``, this host's rows of it.
 
         Steps are counted as in ``iterator.step``, through all epochs.  `Dataset.records` says more.
+        A stream must be read to know them: from ``near`` on, a state that was saved before the
+        step; or else from one of the positions that the loader keeps, every 1,000 steps.  Its steps
+        are counted in each loop, so a state also tells the loop; without one it is the first.
 
         >>> from loaderx import Dataset
         >>> loader = DataLoader(Dataset.range(100).shuffle(seed=0).batch(4))
@@ -290,6 +294,9 @@ class DataLoader(Generic[T]):
         from loaderx.plans.records import records_of  # late: few programs ask for records
 
         number = check_int("step", step, least=0)
+        if self._stream is not None:
+            return self._stream.records(number, near)
+        _refuse_near(near)
         if number >= self._all.limit:
             raise ArgumentError(f"there is no step {number}: there are {self._all.limit}.")
         return records_of(self._all, self._addresses.trails(number))
@@ -301,6 +308,7 @@ class DataLoader(Generic[T]):
         *,
         part: str | None = None,
         until: int | None = None,
+        near: State | None = None,
     ) -> Array:
         """All steps that have a record, ascending: the inverse of `records`.
 
@@ -314,9 +322,13 @@ class DataLoader(Generic[T]):
                 then the steps that have any of them.
             part: the name of the source, as `Records.part` has it, if there are several.
             until: looks at the steps before this one; by default at those of the first loop.
+            near: for streams, a state: looks at the steps after it.
         """
         from loaderx.plans.records import check_until, steps_with  # late, as above
 
+        if self._stream is not None:
+            return self._stream.steps_of(index, part, until, near)
+        _refuse_near(near)
         stop = check_until(self._all, until, self._node.length)
         return steps_with(self._all, self._addresses, index, part, stop)
 
@@ -488,6 +500,11 @@ class DataLoader(Generic[T]):
 
     def __repr__(self) -> str:
         return f"DataLoader({self._engine}) of\n{self.dataset!r}"
+
+
+def _refuse_near(near: object) -> None:
+    if near is not None:
+        raise ArgumentError("`near` is for streams: here the records follow from the step alone.")
 
 
 def _check_pickled(engine: Engine) -> None:

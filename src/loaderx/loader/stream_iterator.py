@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from loaderx.chain.fingerprint import fingerprints
@@ -33,16 +34,19 @@ from loaderx.loader.stats import Counters, EpochCounters
 from loaderx.loader.tasks.units import UnitSession, UnitWork
 from loaderx.order.epochs import LIMIT
 from loaderx.plans.stream_plan import Reading, StreamPlan
-from loaderx.reading.lookahead import Lookahead
+from loaderx.reading.lookahead import Lookahead, UnitMaker
 from loaderx.reading.saved_position import UNCHANGED, LanePosition, first_entry
 from loaderx.stages.repeat import MANY_EPOCHS
 from loaderx.tree import Tree
 
 if TYPE_CHECKING:
     from loaderx.loader.counts import Counts, StreamCounts
+    from loaderx.plans.records import Records
+    from loaderx.sources.base import Indices
 
 T = TypeVar("T")
 
+MARK_EVERY, MOST_MARKS = 1000, 4096  # steps
 REMEMBERED = 256  # positions kept: at most this many batches may be taken ahead
 
 Position = tuple[list[int], list[LanePosition]]
@@ -69,6 +73,8 @@ class StreamSetup:
         self.repeats_records = _repeats_records(self.base)
         self.has_epochs = self.base.ends or node.ends  # a take may end an endless base
         self.shard, self._given = shard, (engine, devices, counts)
+        self.marks: dict[int, dict[int, Position]] = {}  # by the first epoch of a pass, and step
+        self._traced: StreamPlan | None = None
         self._counts: StreamCounts | None = None
         ends, other = ends_by_itself(node), _uncounted_stage(self.base)
         self._is_counted = ends and other is None
@@ -118,22 +124,86 @@ class StreamSetup:
         return None if None in known else sum(counts.steps for counts in known if counts)
 
     def read(
-        self, units: UnitSession, epochs: tuple[int, int | None], epoch: int
+        self,
+        units: UnitMaker,
+        epochs: tuple[int, int | None],
+        epoch: int,
+        plan: StreamPlan | None = None,
     ) -> tuple[Reading, int]:
         """A reading of epochs, and the steps before one of them, if these were counted."""
         steps = self.steps_between(epochs[0], epoch)
         ends = None if self._counts is None or steps is None else self._counts.ends
-        return self.plan.read(units, *epochs, ends), steps or 0
+        return (plan or self.plan).read(units, *epochs, ends), steps or 0
 
-    def read_from(self, units: UnitSession, epochs: tuple[int, int | None], step: int) -> Reading:
+    def read_from(
+        self,
+        units: UnitMaker,
+        epochs: tuple[int, int | None],
+        step: int,
+        plan: StreamPlan | None = None,
+    ) -> Reading:
         """A reading that begins with a step."""
         epoch, inside = self.check_step(epochs, step)
         positions, skipped = self.counts().before(epoch, inside)
-        reading, _ = self.read(units, epochs, epoch)
+        reading, _ = self.read(units, epochs, epoch, plan)
         counters = [epoch, *(inside for _ in reading.state()[0][1:])]
         reading.restore(counters, positions, changed=UNCHANGED, step=inside)
         reading.skip(skipped)
         return reading
+
+    @property
+    def traced(self) -> StreamPlan:
+        """The plan that names rows after what they are made of."""
+        if self._traced is None:
+            self._traced = StreamPlan(self.base, shard=self.shard, traces=True)
+        return self._traced
+
+    def records_from(self, step: int, near: State | None) -> Iterator[tuple[int, Records]]:
+        """The records of each step from ``step`` on, of the pass in which ``near`` was taken.
+
+        Steps are read from there, from a mark or from the beginning, whichever is nearest; and
+        none before, if the rows are counted.
+        """
+        from loaderx.plans.stream_records import each_records, make_here  # late: few ask for them
+
+        plan, first, known = self.traced, 0, {}
+        if near is not None:
+            found = read_stream_state(
+                near, self.chain, plan.own, self.data, plan.input.node, strict=True
+            )
+            known[found.step] = (found.counters, found.positions)
+            epoch = found.counters[0]
+            first = found.first if self.epochs is None else epoch - epoch % self.epochs
+        epochs = (first, None if self.epochs is None else first + self.epochs)
+        units = make_here(plan)
+        if self.steps_between(first, first + 1) is not None:
+            at, reading = step, self.read_from(units, epochs, step, plan)
+        else:
+            known |= self.marks.get(first, {})
+            at = max((mark for mark in known if mark <= step), default=0)
+            epoch = known[at][0][0] if at else first
+            reading, before = self.read(units, epochs, epoch, plan)
+            if at:
+                reading.restore(*known[at], changed=UNCHANGED, step=max(0, at - before))
+        each = zip(range(at, self.steps), each_records(reading), strict=False)
+        return itertools.dropwhile(lambda pair: pair[0] < step, each)
+
+    def records(self, step: int, near: State | None) -> Records:
+        """The records of a step."""
+        for _, records in self.records_from(step, near):
+            return records
+        raise ArgumentError(f"there is no step {step}: the stream ends before it.")
+
+    def steps_of(
+        self, index: object, part: str | None, until: int | None, near: State | None
+    ) -> Indices:
+        """The steps before ``until`` that have a record."""
+        from loaderx.plans.records import check_until
+        from loaderx.plans.stream_records import steps_with
+
+        stop = check_until(self.node, until, LIMIT if self.node.ends else None)
+        step = 0 if near is None else check_int("step", near.get("step"), least=0)
+        return steps_with(self.base, self.records_from(step, near), index, part, stop)
 
     def check_step(self, epochs: tuple[int, int | None], step: int) -> tuple[int, int]:
         """The epoch of a step, and the steps before it in that epoch."""
@@ -283,8 +353,15 @@ class Positions:
 class StreamRun:
     """Batches in order, with the position after each of the last ones."""
 
-    def __init__(self, reading: Reading, units: UnitSession, step: int, stop: int) -> None:
-        self._reading, self._units = reading, units
+    def __init__(
+        self,
+        reading: Reading,
+        units: UnitSession,
+        step: int,
+        stop: int,
+        marks: dict[int, Position],
+    ) -> None:
+        self._reading, self._units, self._marks = reading, units, marks
         self._step, self._stop = step, stop
         self.positions = Positions(step, reading.state())
         self.rows = 0
@@ -308,8 +385,18 @@ class StreamRun:
             raise StopIteration
         self._step += 1
         self.rows += batch.count
-        self.positions.add(self._step, self._reading.state(), self.rows)
+        position = self._reading.state()
+        self.positions.add(self._step, position, self.rows)
+        if self._step % MARK_EVERY == 0:
+            self._mark(position)
         return self._measured(batch.tree)
+
+    def _mark(self, position: Position) -> None:
+        """Keeps the position of a step, for `StreamSetup.records_from`."""
+        if len(self._marks) >= MOST_MARKS:
+            for step in [*self._marks][::2]:
+                del self._marks[step]
+        self._marks[self._step] = position
 
     def start(self) -> None:
         self._reading.begin()
@@ -406,7 +493,8 @@ class StreamIterator(LoaderIterator[T]):
         else:
             reading, _ = setup.read(units, self._epochs, self._epochs[0])
         self._reported = 0
-        return StreamRun(reading, units, step, self._steps.stop)
+        marks = setup.marks.setdefault(self._epochs[0], {})
+        return StreamRun(reading, units, step, self._steps.stop, marks)
 
     def _count_rest(self) -> None:
         if self._batches is not None and self._batches.rest is not None:

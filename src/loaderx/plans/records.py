@@ -152,8 +152,14 @@ def _source_of(part: SourcePart) -> Source:
     return part.node.source
 
 
-def records_of(node: Node, trails: Iterable[Trail]) -> Records:
-    """The records at the ends of trails from one element."""
+def records_of(
+    node: Node, trails: Iterable[Trail], segments: tuple[Indices, Indices] | None = None
+) -> Records:
+    """The records at the ends of trails from one element.
+
+    With ``segments``, the rows of the trails are numbers of segments: the row and the number in it
+    of each.
+    """
     parts = list(source_parts(node))
     numbers = {part.path: number for number, part in enumerate(parts)}
     found = [np.empty((4, 0), np.int64)]
@@ -162,7 +168,8 @@ def records_of(node: Node, trails: Iterable[Trail]) -> Records:
         found.append(np.stack([which, one.positions, one.rounds, one.rows]))
     each = np.concatenate(found, axis=1)
     which, index, epoch, row = each[:, np.argsort(each[3], kind="stable")]
-    return Records(parts, which, index, epoch, row, np.zeros_like(row))
+    row, segment = (row, np.zeros_like(row)) if segments is None else (s[row] for s in segments)
+    return Records(parts, which, index, epoch, row, segment)
 
 
 def check_until(node: Node, until: int | None, default: int | None) -> int:
@@ -188,14 +195,12 @@ def sought_of(node: Node, index: object, part: str | None) -> tuple[SourcePart, 
             f"{given}: the dataset has {_listed(names)}, and an index numbers the records of one."
         )
     found = parts[names.index(part)]
-    if not isinstance(found.node, FromSource):
-        raise ChainError(_UNKNOWN)
     indices = np.atleast_1d(np.asarray(index))
     if indices.ndim != 1 or indices.dtype.kind not in "iu":
         raise ArgumentTypeError(
             f"`index` must be the number of a record, or several of them, got {index!r:.60}."
         )
-    length = len(found.node.source)
+    length = len(_source_of(found))
     wrong = np.flatnonzero((indices < 0) | (indices >= length))
     if wrong.size:
         of = f" of {part!r}" if part else ""
@@ -206,8 +211,15 @@ def sought_of(node: Node, index: object, part: str | None) -> tuple[SourcePart, 
 
 
 _UNKNOWN = (
-    "the records of Dataset.from_iterable have no numbers by which they could be found again."
+    "the records of Dataset.from_iterable are not known: it can be read in its own order only. Use "
+    "a source that is read by index (Dataset.from_source, Dataset.open)."
 )
+
+
+def check_known(node: Node) -> None:
+    """Refuses datasets that have an iterable among their sources."""
+    if not all(isinstance(part.node, FromSource) for part in source_parts(node)):
+        raise ChainError(_UNKNOWN)
 
 
 def _listed(names: Sequence[str]) -> str:

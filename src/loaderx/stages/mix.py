@@ -256,7 +256,12 @@ class Mixed(Merged):
         }
         parts = [
             build.component(self.component_seed(number, build.seed)).reader(
-                part, again[number]._replace(input=inside, stages=(OneOfMix(number), *pushed))
+                part,
+                again[number]._replace(
+                    input=inside,
+                    stages=(OneOfMix(number), *pushed),
+                    path=(*above.path, number),
+                ),
             )
             for number, (part, inside) in enumerate(
                 zip(self.components, above.input.inputs, strict=True)
