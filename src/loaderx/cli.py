@@ -1,4 +1,4 @@
-"""The command line: ``loaderx demo``, ``info``, ``verify``, ``convert`` and ``cache``."""
+"""The command line: ``loaderx demo``, ``info``, ``verify``, ``convert``, ``replay``, ``cache``."""
 
 from __future__ import annotations
 
@@ -68,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
         if name == "verify":
             command.add_argument("--most", type=int, default=100, help="bad records to list")
     _add_convert(commands)
+    _add_replay(commands)
     does = "list what loaderx keeps of files that it has opened, or remove it"
     command = commands.add_parser("cache", help=does, description=f"{does.capitalize()}.")
     command.add_argument("--cache", help=_CACHE_HELP)
@@ -107,6 +108,22 @@ def _add_convert(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     command.add_argument("--cache", help=_CACHE_HELP)
 
 
+def _add_replay(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    does = "make the batch of a step again, and say which records it has"
+    command = commands.add_parser("replay", help=does, description=f"{does.capitalize()}.")
+    command.add_argument(
+        "function",
+        metavar="MODULE:FUNCTION",
+        help="what returns the Dataset or the DataLoader of the run: train:make_dataset",
+    )
+    command.add_argument(
+        "--state", required=True, metavar="CHECKPOINT", help="a state of the run, to compare with"
+    )
+    command.add_argument("--step", required=True, type=int, metavar="N")
+    command.add_argument("--show", action="store_true", help="show the leaves of the batch")
+    command.add_argument("--npz", metavar="FILE", help="write the batch to a file")
+
+
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")]
 
@@ -137,6 +154,12 @@ def _files(options: argparse.Namespace) -> int:
             is_good = cache(options.cache, options.older_than, clear=options.clear)
         elif options.command == "convert":
             is_good = _convert(options)
+        elif options.command == "replay":
+            from loaderx.commands.replay import replay  # late: it needs engines, as `convert` does
+
+            function, state, step = options.function, options.state, options.step
+            replay(function, state, step, options.npz, shown=options.show)
+            is_good = True
         elif options.command == "info":
             is_good = info(options.path, options.format, options.cache)
         else:

@@ -1,0 +1,102 @@
+"""``loaderx replay MODULE:FUNCTION --state CHECKPOINT --step N``: a batch of a run, made again."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from loaderx.dataset import Dataset
+from loaderx.errors import ArgumentError, StateError
+from loaderx.loader import DataLoader
+from loaderx.loader.checkpoint import read_parts, read_state_file
+from loaderx.loader.state import State
+from loaderx.memory import Pool
+from loaderx.show_batch import show
+from loaderx.tree import Tree, flatten
+
+
+def replay(function: str, state: str, step: int, npz: str | None, *, shown: bool) -> None:
+    """Prints the records of a step, and with ``shown`` its batch; ``npz`` is a file to write."""
+    loader = loader_of(function)
+    saved = state_of(Path(state))
+    try:
+        iter(loader).set_state(saved)
+    except StateError as error:
+        problem = str(error).partition(" Pass strict=False")[0]
+        raise StateError(f"{problem} {function} must make the dataset as it was then.") from None
+    near = None if loader._stream is None else saved
+    say = sys.stdout.write
+    say(f"step {step:,}: {loader.records(step, near=near)!r}\n")
+    if shown or npz is not None:
+        batch = _batch(loader, saved, step)
+        if shown:
+            say(f"{show(batch)!r}\n")
+        if npz is not None:
+            _write(npz, batch)
+            say(f"written to {npz}\n")
+
+
+def loader_of(function: str) -> DataLoader[Tree]:
+    """A loader, without workers, of the dataset that a function of the user's returns."""
+    name, _, attribute = function.partition(":")
+    if not attribute or name.endswith(".py"):
+        raise ArgumentError(
+            f"{function!r} must be MODULE:FUNCTION, such as train:make_dataset for the function "
+            "make_dataset of train.py in this folder."
+        )
+    sys.path.insert(0, os.getcwd())  # as `python -m` does
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise
+        raise ArgumentError(
+            f"there is no module {name!r} in this folder, nor is one installed: run the command in "
+            "the folder of your script."
+        ) from None
+    make = getattr(module, attribute, None)
+    if not callable(make):
+        raise ArgumentError(f"{module.__file__} has no function {attribute!r}.")
+    made = make()
+    if isinstance(made, DataLoader):
+        return DataLoader(made.dataset, engine="inline", shard=made._shard)
+    if not isinstance(made, Dataset):
+        raise ArgumentError(
+            f"{function} must return the Dataset or the DataLoader of the run, and it returned "
+            f"{type(made).__name__}."
+        )
+    return DataLoader(made, engine="inline")
+
+
+def state_of(path: Path) -> State:
+    """The state in a file, or in a checkpoint."""
+    if path.is_file():
+        return read_state_file(path)
+    folders = sorted({part.parent for part in path.rglob("part-*-of-*.json")})
+    if len(folders) > 1:
+        listed = ", ".join(map(str, folders[:8]))
+        raise StateError(f"{path} has several states, choose one: {listed}.")
+    return read_parts(folders[0] if folders else path)
+
+
+def _batch(loader: DataLoader[Tree], saved: State, step: int) -> Tree:
+    if loader._stream is None:
+        return loader._addresses.read_alone(step, Pool().lend)
+    iterator = iter(loader)
+    iterator.set_state(saved)
+    if iterator.step > step:
+        iterator.seek(0)
+    while iterator.step < step:
+        next(iterator)
+    return next(iterator)
+
+
+def _write(path: str, batch: Tree) -> None:
+    leaves, structure = flatten(batch)
+    named = dict(zip(structure.paths(), map(np.asarray, leaves), strict=True))
+    with open(path, "wb") as file:  # else NumPy may change the name
+        np.savez(file, **{name or "batch": leaf for name, leaf in named.items()})  # type: ignore[arg-type]
