@@ -56,7 +56,7 @@ from loaderx.stages.select import index_table, slice_text, split_bounds
 from loaderx.tree import Array, ArraySpec, Leaf, Tree, flatten, map_leaves, spec_of_first
 
 if TYPE_CHECKING:
-    from loaderx.plans.records import Records
+    from loaderx.plans.records import Provenance, Records
     from loaderx.stages.cache import Kept
     from loaderx.stages.join import Joined
     from loaderx.stages.mixture import MixPlan, Ramp, Weights
@@ -989,19 +989,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         >>> found.index.tolist(), found.epoch.tolist()
         ([20, 52, 84, 86], [3249, 3249, 3249, 3249])
         """
-        from loaderx.plans.records import records_of  # late: few programs ask for records
-
-        number = check_int("n", n, least=0)
-        if self._node.is_stream:
-            from loaderx.plans.stream_records import records_of_element
-
-            found = records_of_element(self._node, number)
-            if found is None:
-                raise PositionError(f"there is no element {number}: the stream ends before it.")
-            return found
-        if number >= self._node.limit:
-            raise PositionError(f"there is no element {number}: there are {self._node.limit}.")
-        return records_of(self._node, self._compiled().trails(number))
+        return self._provenance().records(check_int("n", n, least=0))
 
     @advised
     def steps_of(
@@ -1025,14 +1013,16 @@ class Dataset(Generic[T], metaclass=DatasetType):
             part: the name of the source, as `Records.part` has it, if there are several.
             until: looks at elements before this one; by default at all.
         """
-        from loaderx.plans.records import check_until, steps_with  # late, as above
+        return self._provenance().steps_of(index, part, until)
 
-        stop = check_until(self._node, until, self._node.limit if self._node.ends else None)
+    def _provenance(self) -> Provenance:
         if self._node.is_stream:
-            from loaderx.plans.stream_records import steps_in
+            from loaderx.plans.stream_records import of_dataset  # late: few programs ask for it
 
-            return steps_in(self._node, index, part, stop)
-        return steps_with(self._node, self._compiled(), index, part, stop)
+            return of_dataset(self._node)
+        from loaderx.plans.records import IndexProvenance  # late, as above
+
+        return IndexProvenance(self._node, self._compiled(), self._node.length)
 
     def _by_slice(self, index: slice) -> Dataset[T]:
         length = self._node.length

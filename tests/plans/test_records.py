@@ -209,7 +209,7 @@ def test_a_table_is_short():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda ds: ds.records(50), "there is no element 50: there are 5."),
+        (lambda ds: ds.records(50), "there is no step 50: there are 5."),
         (lambda ds: ds.records(-1), "`n` must be at least 0, got -1."),
         (
             lambda ds: ds.steps_of(3),

@@ -178,8 +178,12 @@ def test_rows_of_buckets_are_in_their_order():
     [
         (lambda loader, _: loader.records(99), "there is no step 99: the stream ends before it."),
         (
+            lambda loader, _: DataLoader(loader.dataset.take(3)).records(3),
+            "there is no step 3: the stream ends before it.",
+        ),
+        (
             lambda loader, _: loader.dataset.records(99),
-            "there is no element 99: the stream ends before it.",
+            "there is no step 99: the stream ends before it.",
         ),
         (
             lambda loader, _: loader.steps_of(40),

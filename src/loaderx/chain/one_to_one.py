@@ -190,8 +190,8 @@ class ApplyToRecords(OverRecords[Addresses]):
         tree = rows.columns(context.lend, self.stage, self.child.namer(addresses))
         return rows_of(self.transform.on_batch(tree, extra, fail), len(rows), fail)
 
-    def source_records(self, addresses: Addresses) -> Iterator[SourceRecords]:
-        return self.child.source_records(self._inner(addresses))
+    def inner(self, addresses: Addresses) -> Addresses:
+        return _untagged(self.is_tagged, addresses)[0]
 
     @property
     def reads_each(self) -> bool:
@@ -211,15 +211,6 @@ class ApplyToRecords(OverRecords[Addresses]):
         # Stacked functions are given all rows of a batch: fewer at a time could be seen.
         alone = self.stacked or self.child.sharing is Sharing.NEVER
         return Sharing.NEVER if alone else Sharing.USEFUL
-
-    def _inner(self, addresses: Addresses) -> Addresses:
-        return _untagged(self.is_tagged, addresses)[0]
-
-    def keys(self, addresses: Addresses) -> Keys:
-        return self.child.keys(self._inner(addresses))
-
-    def index(self, addresses: Addresses, number: int) -> tuple[int, str]:
-        return self.child.index(self._inner(addresses), number)
 
     def relocate(self, addresses: Addresses, attempt: int) -> Addresses:
         inner, values = _untagged(self.is_tagged, addresses)

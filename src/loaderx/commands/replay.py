@@ -15,6 +15,7 @@ from loaderx.loader import DataLoader
 from loaderx.loader.checkpoint import read_parts, read_state_file
 from loaderx.loader.state import State
 from loaderx.memory import Pool
+from loaderx.plans.index_plan import IndexPlan
 from loaderx.show_batch import show
 from loaderx.tree import Tree, flatten
 
@@ -85,7 +86,7 @@ def state_of(path: Path) -> State:
 
 def _batch(loader: DataLoader[Tree], saved: State, step: int) -> Tree:
     if loader._stream is None:
-        return loader._addresses.read_alone(step, Pool().lend)
+        return IndexPlan(loader._all, shard=loader._shard).read_alone(step, Pool().lend)
     iterator = iter(loader)
     iterator.set_state(saved)
     if iterator.step > step:

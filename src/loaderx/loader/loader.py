@@ -45,7 +45,7 @@ from loaderx.tree import Array, Tree
 if TYPE_CHECKING:
     from loaderx.loader.counts import Counts
     from loaderx.loader.stream_iterator import StreamSetup
-    from loaderx.plans.records import Records
+    from loaderx.plans.records import Provenance, Records
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -291,15 +291,7 @@ class DataLoader(Generic[T]):
         >>> loader.records(81_234).index.tolist()  # in epoch 3249
         [20, 52, 84, 86]
         """
-        from loaderx.plans.records import records_of  # late: few programs ask for records
-
-        number = check_int("step", step, least=0)
-        if self._stream is not None:
-            return self._stream.records(number, near)
-        _refuse_near(near)
-        if number >= self._all.limit:
-            raise ArgumentError(f"there is no step {number}: there are {self._all.limit}.")
-        return records_of(self._all, self._addresses.trails(number))
+        return self._provenance().records(check_int("step", step, least=0), near)
 
     @advised
     def steps_of(
@@ -324,19 +316,16 @@ class DataLoader(Generic[T]):
             until: looks at the steps before this one; by default at those of the first loop.
             near: for streams, a state: looks at the steps after it.
         """
-        from loaderx.plans.records import check_until, steps_with  # late, as above
+        return self._provenance().steps_of(index, part, until, near)
 
+    def _provenance(self) -> Provenance:
         if self._stream is not None:
-            return self._stream.steps_of(index, part, until, near)
-        _refuse_near(near)
-        stop = check_until(self._all, until, self._node.length)
-        return steps_with(self._all, self._addresses, index, part, stop)
+            return self._stream.provenance()
+        from loaderx.plans.records import IndexProvenance  # late: few programs ask for it
 
-    @property
-    def _addresses(self) -> IndexPlan:
         if self._plan is None:
             self._plan = IndexPlan(self._all, shard=self._shard)
-        return self._plan
+        return IndexProvenance(self._all, self._plan, self._node.length)
 
     def __bool__(self) -> bool:
         return True  # else `if loader` would call `__len__`, which may raise
@@ -500,11 +489,6 @@ class DataLoader(Generic[T]):
 
     def __repr__(self) -> str:
         return f"DataLoader({self._engine}) of\n{self.dataset!r}"
-
-
-def _refuse_near(near: object) -> None:
-    if near is not None:
-        raise ArgumentError("`near` is for streams: here the records follow from the step alone.")
 
 
 def _check_pickled(engine: Engine) -> None:

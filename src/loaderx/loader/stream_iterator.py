@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import deque
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from loaderx.chain.fingerprint import fingerprints
 from loaderx.chain.node import Node
@@ -41,8 +41,7 @@ from loaderx.tree import Tree
 
 if TYPE_CHECKING:
     from loaderx.loader.counts import Counts, StreamCounts
-    from loaderx.plans.records import Records
-    from loaderx.sources.base import Indices
+    from loaderx.plans.stream_records import StreamProvenance
 
 T = TypeVar("T")
 
@@ -151,59 +150,39 @@ class StreamSetup:
         reading.skip(skipped)
         return reading
 
-    @property
-    def traced(self) -> StreamPlan:
-        """The plan that names rows after what they are made of."""
+    def provenance(self) -> StreamProvenance:
+        """The records of steps.  The plan for them is made once."""
+        from loaderx.plans.stream_records import StreamProvenance  # late: few programs ask for it
+
         if self._traced is None:
             self._traced = StreamPlan(self.base, shard=self.shard, traces=True)
-        return self._traced
+        return StreamProvenance(self.node, partial(self._begin_traced, self._traced), self.steps)
 
-    def records_from(self, step: int, near: State | None) -> Iterator[tuple[int, Records]]:
-        """The records of each step from ``step`` on, of the pass in which ``near`` was taken.
+    def _begin_traced(self, plan: StreamPlan, step: int | None, near: Any) -> tuple[int, Reading]:
+        """A reading of the pass in which ``near`` was taken, as `StreamProvenance` needs it.
 
-        Steps are read from there, from a mark or from the beginning, whichever is nearest; and
-        none before, if the rows are counted.
+        It begins with the step itself if the rows are counted.
         """
-        from loaderx.plans.stream_records import each_records, make_here  # late: few ask for them
+        from loaderx.plans.stream_records import make_here
 
-        plan, first, known = self.traced, 0, {}
+        first, known = 0, {}
         if near is not None:
-            found = read_stream_state(
-                near, self.chain, plan.own, self.data, plan.input.node, strict=True
-            )
+            read = plan.input.node
+            found = read_stream_state(near, self.chain, plan.own, self.data, read, strict=True)
             known[found.step] = (found.counters, found.positions)
             epoch = found.counters[0]
             first = found.first if self.epochs is None else epoch - epoch % self.epochs
+            step = found.step if step is None else step
         epochs = (first, None if self.epochs is None else first + self.epochs)
-        units = make_here(plan)
+        step, units = step or 0, make_here(plan)
         if self.steps_between(first, first + 1) is not None:
-            at, reading = step, self.read_from(units, epochs, step, plan)
-        else:
-            known |= self.marks.get(first, {})
-            at = max((mark for mark in known if mark <= step), default=0)
-            epoch = known[at][0][0] if at else first
-            reading, before = self.read(units, epochs, epoch, plan)
-            if at:
-                reading.restore(*known[at], changed=UNCHANGED, step=max(0, at - before))
-        each = zip(range(at, self.steps), each_records(reading), strict=False)
-        return itertools.dropwhile(lambda pair: pair[0] < step, each)
-
-    def records(self, step: int, near: State | None) -> Records:
-        """The records of a step."""
-        for _, records in self.records_from(step, near):
-            return records
-        raise ArgumentError(f"there is no step {step}: the stream ends before it.")
-
-    def steps_of(
-        self, index: object, part: str | None, until: int | None, near: State | None
-    ) -> Indices:
-        """The steps before ``until`` that have a record."""
-        from loaderx.plans.records import check_until
-        from loaderx.plans.stream_records import steps_with
-
-        stop = check_until(self.node, until, LIMIT if self.node.ends else None)
-        step = 0 if near is None else check_int("step", near.get("step"), least=0)
-        return steps_with(self.base, self.records_from(step, near), index, part, stop)
+            return step, self.read_from(units, epochs, step, plan)
+        known |= self.marks.get(first, {})
+        at = max((mark for mark in known if mark <= step), default=0)
+        reading, before = self.read(units, epochs, known[at][0][0] if at else first, plan)
+        if at:
+            reading.restore(*known[at], changed=UNCHANGED, step=max(0, at - before))
+        return at, reading
 
     def check_step(self, epochs: tuple[int, int | None], step: int) -> tuple[int, int]:
         """The epoch of a step, and the steps before it in that epoch."""
@@ -392,7 +371,7 @@ class StreamRun:
         return self._measured(batch.tree)
 
     def _mark(self, position: Position) -> None:
-        """Keeps the position of a step, for `StreamSetup.records_from`."""
+        """Keeps the position of a step, for `StreamProvenance`."""
         if len(self._marks) >= MOST_MARKS:
             for step in [*self._marks][::2]:
                 del self._marks[step]

@@ -18,7 +18,7 @@ from loaderx.reading.operators import Gather, Request, SourceRecords
 from loaderx.reading.rows import Rows
 from loaderx.reading.single_records import owned
 from loaderx.reading.stacking import NO_PADDING, Padding
-from loaderx.reading.trails import Traced, Trail
+from loaderx.reading.trails import Traced
 from loaderx.rng import ROOT
 from loaderx.tree import Tree
 
@@ -203,10 +203,6 @@ class IndexPlan:
         operator = self._records if self._batches is None else self._batches
         assert operator is not None
         return operator
-
-    def trails(self, step: int) -> list[Trail]:
-        """The records of a step."""
-        return list(self.operator.trails(Trail.of(np.array([step], np.int64), ROOT)))
 
     def _resolve(self, start: int, stop: int) -> Resolved:
         numbers = np.arange(start, stop, dtype=np.int64)

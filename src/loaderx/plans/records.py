@@ -37,16 +37,21 @@ class SourcePart(NamedTuple):
 
     name: str  # the names of the components of the joins above it
     path: tuple[int, ...]  # the numbers of these
-    node: Node
+    source: Source
 
 
 def source_parts(node: Node, name: str = "", path: tuple[int, ...] = ()) -> Iterator[SourcePart]:
     """All sources of a dataset."""
     while node.is_stage:
         (node,) = node.inputs
-    if not isinstance(node, Joined):
-        yield SourcePart(name, path, node)
+    if isinstance(node, FromSource):
+        yield SourcePart(name, path, node.source)
         return
+    if not isinstance(node, Joined):
+        raise ChainError(
+            "the records of Dataset.from_iterable are not known: it can be read in its own order "
+            "only. Use a source that is read by index (Dataset.from_source, Dataset.open)."
+        )
     for number, (own, part) in enumerate(zip(node.part_names, node.components, strict=True)):
         yield from source_parts(part, f"{name}/{own}" if name else own, (*path, number))
 
@@ -110,7 +115,7 @@ class Records:
     def _files(self) -> list[tuple[str, int] | None]:
         found = []
         for which, index in zip(self._which.tolist(), self.index.tolist(), strict=True):
-            source = _source_of(self._parts[which])
+            source = self._parts[which].source
             found.append(source.file_of(index) if isinstance(source, FileSource) else None)
         return found
 
@@ -129,7 +134,7 @@ class Records:
         found: list[Tree] = [None] * len(self)
         for which in np.unique(self._which).tolist():
             places = np.flatnonzero(self._which == which)
-            operator = ReadSource(_source_of(self._parts[which]), stacked=False)
+            operator = ReadSource(self._parts[which].source, stacked=False)
             addresses = SourceAddresses(ROOT, self.index[places])
             rows = operator.read(addresses, ReadContext(Pool().lend))
             for place, record in zip(places.tolist(), rows.records(), strict=True):
@@ -145,11 +150,6 @@ class Records:
         rows = ["  ".join(map(str.rjust, row, widths)) for row in zip(*cells, strict=True)]
         more = [f"... and {len(self) - _SHOWN:,} more"] if len(self) > _SHOWN else []
         return "\n".join([f"{len(self):,} record{'s' * (len(self) != 1)}", *rows, *more])
-
-
-def _source_of(part: SourcePart) -> Source:
-    assert isinstance(part.node, FromSource)
-    return part.node.source
 
 
 def records_of(
@@ -172,64 +172,83 @@ def records_of(
     return Records(parts, which, index, epoch, row, segment)
 
 
-def check_until(node: Node, until: int | None, default: int | None) -> int:
-    """The step before which records are looked for."""
-    if until is None:
-        if default is None:
+class Provenance:
+    """The records of steps, and the steps of records, of one dataset."""
+
+    def __init__(self, node: Node, until: int | None) -> None:
+        self.node = node
+        self.until = until  # the end of the steps, if none is given; None: there is none
+
+    def records(self, step: int, near: object = None) -> Records:
+        """The records of a step; ``near`` is a state of a stream."""
+        raise NotImplementedError
+
+    def steps_of(
+        self, index: object, part: str | None, until: int | None, near: object = None
+    ) -> Indices:
+        """All steps before ``until`` that have some of the records, ascending."""
+        stop = self.until if until is None else check_int("until", until, least=0)
+        if stop is None:
             raise ArgumentError(
                 "the dataset is endless: say where to stop looking, steps_of(index, until=step)."
             )
-        return default
-    return min(check_int("until", until, least=0), node.limit)
+        found = self._part(part)
+        return self.find(found, _indices(found, index), min(stop, self.node.limit), near)
 
+    def find(self, part: SourcePart, indices: Indices, until: int, near: object) -> Indices:
+        """`steps_of`, with checked arguments."""
+        raise NotImplementedError
 
-def sought_of(node: Node, index: object, part: str | None) -> tuple[SourcePart, Indices]:
-    """The part and the indices that the arguments of `steps_of` name."""
-    parts = list(source_parts(node))
-    names = [one.name for one in parts]
-    if part is None and len(parts) == 1:
-        part = names[0]
-    if part not in names:
-        given = "`part` is needed" if part is None else f"there is no part {part!r}"
+    def _part(self, name: str | None) -> SourcePart:
+        parts = {one.name: one for one in source_parts(self.node)}
+        if name is None and len(parts) == 1:
+            (name,) = parts
+        if name in parts:
+            return parts[name]
+        given = "`part` is needed" if name is None else f"there is no part {name!r}"
+        listed = ", ".join(map(repr, [*parts][:_SHOWN])) + ", ..." * (len(parts) > _SHOWN)
         raise ArgumentError(
-            f"{given}: the dataset has {_listed(names)}, and an index numbers the records of one."
+            f"{given}: the dataset has the parts {listed}, and an index numbers the records of one."
         )
-    found = parts[names.index(part)]
+
+
+def _indices(part: SourcePart, index: object) -> Indices:
     indices = np.atleast_1d(np.asarray(index))
     if indices.ndim != 1 or indices.dtype.kind not in "iu":
         raise ArgumentTypeError(
             f"`index` must be the number of a record, or several of them, got {index!r:.60}."
         )
-    length = len(_source_of(found))
+    length = len(part.source)
     wrong = np.flatnonzero((indices < 0) | (indices >= length))
     if wrong.size:
-        of = f" of {part!r}" if part else ""
+        of = f" of {part.name!r}" if part.name else ""
         raise PositionError(
             f"there is no record {indices[wrong[0]]}{of}: it has {length} records, numbered from 0."
         )
-    return found, indices.astype(np.int64)
+    return indices.astype(np.int64)
 
 
-_UNKNOWN = (
-    "the records of Dataset.from_iterable are not known: it can be read in its own order only. Use "
-    "a source that is read by index (Dataset.from_source, Dataset.open)."
-)
+class IndexProvenance(Provenance):
+    """Of a dataset that is read by index: addresses are computed, and nothing is read."""
+
+    def __init__(self, node: Node, plan: IndexPlan, until: int | None) -> None:
+        super().__init__(node, until)
+        self.plan = plan
+
+    def records(self, step: int, near: object = None) -> Records:
+        _refuse(near)
+        if step >= self.node.limit:
+            raise PositionError(f"there is no step {step}: there are {self.node.limit}.")
+        start = Trail.of(np.array([step], np.int64), ROOT)
+        return records_of(self.node, self.plan.operator.trails(start))
+
+    def find(self, part: SourcePart, indices: Indices, until: int, near: object) -> Indices:
+        _refuse(near)
+        keys = np.repeat(ROOT, len(indices))
+        sought = Sought(indices, keys, np.full(len(indices), until), part.path)
+        return np.unique(self.plan.operator.find(sought).positions)
 
 
-def check_known(node: Node) -> None:
-    """Refuses datasets that have an iterable among their sources."""
-    if not all(isinstance(part.node, FromSource) for part in source_parts(node)):
-        raise ChainError(_UNKNOWN)
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(map(repr, names[:_SHOWN]))
-    return f"the parts {shown}" + (f" and {len(names) - _SHOWN} more" * (len(names) > _SHOWN))
-
-
-def steps_with(node: Node, plan: IndexPlan, index: object, part: str | None, until: int) -> Indices:
-    """The steps before ``until`` that have some of the records, ascending."""
-    found, indices = sought_of(node, index, part)
-    keys = np.repeat(ROOT, len(indices))
-    sought = Sought(indices, keys, np.full(len(indices), until), found.path)
-    return np.unique(plan.operator.find(sought).positions)
+def _refuse(near: object) -> None:
+    if near is not None:
+        raise ArgumentError("`near` is for streams: here the records follow from the step alone.")

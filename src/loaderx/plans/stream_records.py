@@ -8,16 +8,16 @@ move records do not run.
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from loaderx.chain.node import Node
+from loaderx.errors import PositionError
 from loaderx.memory import Pool
-from loaderx.plans.records import Records, check_known, records_of, sought_of
+from loaderx.plans.records import Provenance, Records, SourcePart, records_of, source_parts
 from loaderx.plans.stream_plan import Reading, StreamPlan
 from loaderx.reading.context import ReadContext
 from loaderx.reading.lookahead import MakeHere
@@ -29,34 +29,54 @@ _NAME = re.compile(r"(\d+):(\d+):(\d+)")
 
 def make_here(plan: StreamPlan) -> MakeHere:
     """Makes the units of a plan with ``traces``."""
-    check_known(plan.node)
     lend = Pool().lend
     return MakeHere(plan.units, lambda: ReadContext(lend))
 
 
-def each_records(reading: Reading) -> Iterator[Records]:
-    """The records of each element that is left of a reading."""
-    while True:
-        with reading.monitor.muted():  # what the stages drop is no news
-            batch = reading.next()
-        if batch is None:
-            return
-        yield _records(reading.plan, batch.tree)
+class StreamProvenance(Provenance):
+    """Of a stream: what a step is made of is known by reading up to it.
+
+    ``begin`` returns a reading by a plan with ``traces``, and the step at which it begins: that of
+    the last position that is known before a step; without a step that of the state ``near``.
+    """
+
+    def __init__(
+        self, node: Node, begin: Callable[[int | None, object], tuple[int, Reading]], stop: int
+    ) -> None:
+        super().__init__(node, stop if node.ends else None)
+        self.begin, self.stop = begin, stop
+
+    def _each(self, step: int | None, near: object) -> Iterator[tuple[int, Records]]:
+        list(source_parts(self.node))  # refuses iterables
+        at, reading = self.begin(step, near)
+        while at < self.stop:
+            with reading.monitor.muted():  # what the stages drop is no news
+                batch = reading.next()
+            if batch is None:
+                return
+            if step is None or at >= step:
+                yield at, _records(reading.plan, batch.tree)
+            at += 1
+
+    def records(self, step: int, near: object = None) -> Records:
+        for _, records in self._each(step, near):
+            return records
+        raise PositionError(f"there is no step {step}: the stream ends before it.")
+
+    def find(self, part: SourcePart, indices: Indices, until: int, near: object) -> Indices:
+        steps = []
+        for step, records in self._each(None, near):
+            if step >= until:
+                break
+            if np.isin(records.index[records.part == part.name], indices).any():
+                steps.append(step)
+        return np.array(steps, np.int64)
 
 
-def records_of_element(node: Node, number: int) -> Records | None:
-    """The records of an element of a dataset; None if the stream ends before it."""
-    return next(itertools.islice(_all(node), number, None), None)
-
-
-def _all(node: Node) -> Iterator[Records]:
+def of_dataset(node: Node) -> StreamProvenance:
+    """The provenance of a dataset that is a stream, read from its beginning."""
     plan = StreamPlan(node, traces=True)
-    return each_records(plan.read(make_here(plan)))
-
-
-def steps_in(node: Node, index: object, part: str | None, until: int) -> Indices:
-    """The elements of a dataset before ``until`` that have some of the records, ascending."""
-    return steps_with(node, enumerate(_all(node)), index, part, until)
+    return StreamProvenance(node, lambda step, near: (0, plan.read(make_here(plan))), node.limit)
 
 
 def _records(plan: StreamPlan, pairs: list[tuple[int, str]]) -> Records:
@@ -79,21 +99,3 @@ def _records(plan: StreamPlan, pairs: list[tuple[int, str]]) -> Records:
         trail = trail._replace(rounds=epoch, rows=places, path=units.path)
         trails += units.operator.trails(trail)
     return records_of(plan.node, trails, (np.array(rows, int), np.array(segments, int)))
-
-
-def steps_with(
-    node: Node,
-    each: Iterator[tuple[int, Records]],
-    index: object,
-    part: str | None,
-    until: int,
-) -> Indices:
-    """The steps before ``until`` that have some of the records, ascending."""
-    found, indices = sought_of(node, index, part)
-    steps = []
-    for step, records in each:
-        if step >= until:
-            break
-        if np.isin(records.index[records.part == found.name], indices).any():
-            steps.append(step)
-    return np.array(steps, np.int64)

@@ -246,18 +246,22 @@ class OverRecords(RecordOperatorOf[Own]):
     def find_below(self, sought: Sought) -> Found:
         return self.child.find(sought)
 
+    def inner(self, addresses: Own) -> Addresses:
+        """The addresses of the operator below."""
+        return addresses
+
     def source_records(self, addresses: Own) -> Iterator[SourceRecords]:
-        return self.child.source_records(addresses)
+        return self.child.source_records(self.inner(addresses))
 
     @property
     def sharing(self) -> Sharing:
         return self.child.sharing
 
     def keys(self, addresses: Own) -> Keys:
-        return self.child.keys(addresses)
+        return self.child.keys(self.inner(addresses))
 
     def index(self, addresses: Own, number: int) -> tuple[int, str]:
-        return self.child.index(addresses, number)
+        return self.child.index(self.inner(addresses), number)
 
     def relocate(self, addresses: Own, attempt: int) -> Own:
         found: Own = self.child.relocate(addresses, attempt)
@@ -277,8 +281,8 @@ class Anchor(OverRecords[AnchoredAddresses]):
     def read(self, addresses: AnchoredAddresses, context: ReadContext) -> Rows:
         return context.read(self.child, addresses.inner)
 
-    def source_records(self, addresses: AnchoredAddresses) -> Iterator[SourceRecords]:
-        return self.child.source_records(addresses.inner)
+    def inner(self, addresses: AnchoredAddresses) -> Addresses:
+        return addresses.inner
 
     @property
     def reads_each(self) -> bool:
@@ -290,12 +294,6 @@ class Anchor(OverRecords[AnchoredAddresses]):
 
     def each(self, addresses: AnchoredAddresses) -> Iterator[Record]:
         return self.child.each(addresses.inner)
-
-    def keys(self, addresses: AnchoredAddresses) -> Keys:
-        return self.child.keys(addresses.inner)
-
-    def index(self, addresses: AnchoredAddresses, number: int) -> tuple[int, str]:
-        return self.child.index(addresses.inner, number)
 
     def relocate(self, addresses: AnchoredAddresses, attempt: int) -> AnchoredAddresses:
         if self.length < 2:
