@@ -982,12 +982,16 @@ class Dataset(Generic[T], metaclass=DatasetType):
     def records(self, n: int) -> Records:
         """The records that element ``n`` is made of: the batch, after `batch`.
 
-        It follows from the description, and nothing is read.  A record that `on_error` replaced is
-        named, not the one that took its place.
+        It follows from the description, and nothing is read, unless the dataset is a stream: then
+        it is read up to there.  A record that `on_error` replaced is named, not the one that took
+        its place.
 
         >>> found = Dataset.range(100).shuffle(seed=0).batch(4).repeat().records(81_234)
         >>> found.index.tolist(), found.epoch.tolist()
         ([20, 52, 84, 86], [3249, 3249, 3249, 3249])
+
+        Args:
+            n: the number of the element, from 0 on.
         """
         return self._provenance().records(check_int("n", n, least=0))
 

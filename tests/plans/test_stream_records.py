@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from chains import arrays
 from inside import node_of
-from loaderx import DataLoader, Dataset, LoaderxError
+from loaderx import DataLoader, Dataset, LoaderxError, StateError
 from loaderx.engines import Inline, Threads
 from loaderx.loader import stream_iterator
 from plain import drop_extras, tag
@@ -131,6 +131,25 @@ def test_a_state_tells_the_loop():
         assert found.epoch.tolist() == [1] * len(found)
 
 
+def test_a_state_is_good_for_weights_that_change_after_it():
+    def mixed_until(weights):
+        parts = [arrays(300).filter(odd), arrays(300, 1000).filter(odd)]
+        mix = Dataset.mix(parts, [(0, [1, 1]), (100, weights)])
+        return DataLoader(mix.batch(4), engine=Inline())
+
+    iterator, changed = iter(mixed_until([3, 1])), mixed_until([1, 4])
+    for _ in range(10):
+        next(iterator)
+    near = iterator.get_state()
+    assert repr(changed.records(50, near=near)) == repr(changed.records(50))
+    for _ in range(20):
+        next(iterator)
+    with pytest.raises(StateError) as error:
+        changed.records(50, near=iterator.get_state())
+    assert str(error.value).startswith("lane 0: the state belongs to another chain: the weights ")
+    assert str(error.value).endswith("from a position on that is still to come.")
+
+
 def test_segments_of_packed_rows_are_numbered():
     lengths = np.random.default_rng(0).integers(1, 9, 90)
     docs = Dataset.from_source([{"t": np.full(n, i)} for i, n in enumerate(lengths)])
@@ -207,4 +226,4 @@ def test_what_is_not_there_is_refused(call, message):
     loader = DataLoader(arrays(40).filter(odd).batch(4), engine=Inline())
     with pytest.raises(LoaderxError) as error:
         call(loader, iter(loader).get_state())
-    assert message in str(error.value)
+    assert str(error.value) == message

@@ -13,7 +13,7 @@ from loaderx.dataset import Dataset
 from loaderx.errors import ArgumentError, StateError
 from loaderx.loader import DataLoader
 from loaderx.loader.checkpoint import read_parts, read_state_file
-from loaderx.loader.state import State
+from loaderx.loader.state import State, without_advice
 from loaderx.memory import Pool
 from loaderx.plans.index_plan import IndexPlan
 from loaderx.show_batch import show
@@ -27,8 +27,9 @@ def replay(function: str, state: str, step: int, npz: str | None, *, shown: bool
     try:
         iter(loader).set_state(saved)
     except StateError as error:
-        problem = str(error).partition(" Pass strict=False")[0]
-        raise StateError(f"{problem} {function} must make the dataset as it was then.") from None
+        raise StateError(
+            f"{without_advice(error)} {function} must make the dataset as it was then."
+        ) from None
     near = None if loader._stream is None else saved
     say = sys.stdout.write
     say(f"step {step:,}: {loader.records(step, near=near)!r}\n")

@@ -281,15 +281,18 @@ class DataLoader(Generic[T]):
     def records(self, step: int, *, near: State | None = None) -> Records:
         """The records that the batch of a step is made of; with ``shard``, this host's rows of it.
 
-        Steps are counted as in ``iterator.step``, through all epochs.  `Dataset.records` says more.
-        A stream must be read to know them: from ``near`` on, a state that was saved before the
-        step; or else from one of the positions that the loader keeps, every 1,000 steps.  Its steps
-        are counted in each loop, so a state also tells the loop; without one it is the first.
+        `Dataset.records` says more.  A stream must be read to know them, from the nearest position
+        that is known: ``near``, or one of those that the loader keeps, every 1,000 steps.
 
         >>> from loaderx import Dataset
         >>> loader = DataLoader(Dataset.range(100).shuffle(seed=0).batch(4))
         >>> loader.records(81_234).index.tolist()  # in epoch 3249
         [20, 52, 84, 86]
+
+        Args:
+            step: as in ``iterator.step``, which counts through all epochs.
+            near: for streams, a state that was saved before the step.  It also tells the loop: the
+                steps of a stream are counted in each, and without a state those of the first.
         """
         return self._provenance().records(check_int("step", step, least=0), near)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from loaderx.chain.fingerprint import fingerprints
@@ -29,6 +28,7 @@ from loaderx.loader.state import (
     StreamPosition,
     make_stream_state,
     read_stream_state,
+    without_advice,
 )
 from loaderx.loader.stats import Counters, EpochCounters
 from loaderx.loader.tasks.units import UnitSession, UnitWork
@@ -156,7 +156,15 @@ class StreamSetup:
 
         if self._traced is None:
             self._traced = StreamPlan(self.base, shard=self.shard, traces=True)
-        return StreamProvenance(self.node, partial(self._begin_traced, self._traced), self.steps)
+        plan = self._traced
+
+        def begin(step: int | None, near: Any) -> tuple[int, Reading]:
+            try:
+                return self._begin_traced(plan, step, near)
+            except StateError as error:
+                raise StateError(without_advice(error)) from None
+
+        return StreamProvenance(self.node, begin, self.steps)
 
     def _begin_traced(self, plan: StreamPlan, step: int | None, near: Any) -> tuple[int, Reading]:
         """A reading of the pass in which ``near`` was taken, as `StreamProvenance` needs it.
@@ -165,11 +173,12 @@ class StreamSetup:
         """
         from loaderx.plans.stream_records import make_here
 
-        first, known = 0, {}
+        first, known, changed = 0, {}, {}
         if near is not None:
             read = plan.input.node
             found = read_stream_state(near, self.chain, plan.own, self.data, read, strict=True)
             known[found.step] = (found.counters, found.positions)
+            changed[found.step] = found.changed
             epoch = found.counters[0]
             first = found.first if self.epochs is None else epoch - epoch % self.epochs
             step = found.step if step is None else step
@@ -177,11 +186,12 @@ class StreamSetup:
         step, units = step or 0, make_here(plan)
         if self.steps_between(first, first + 1) is not None:
             return step, self.read_from(units, epochs, step, plan)
-        known |= self.marks.get(first, {})
+        known = {**self.marks.get(first, {}), **known}
         at = max((mark for mark in known if mark <= step), default=0)
         reading, before = self.read(units, epochs, known[at][0][0] if at else first, plan)
         if at:
-            reading.restore(*known[at], changed=UNCHANGED, step=max(0, at - before))
+            since = changed.get(at, UNCHANGED)
+            reading.restore(*known[at], changed=since, step=max(0, at - before))
         return at, reading
 
     def check_step(self, epochs: tuple[int, int | None], step: int) -> tuple[int, int]:
