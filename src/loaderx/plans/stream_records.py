@@ -83,11 +83,13 @@ def _records(plan: StreamPlan, pairs: list[tuple[int, str]]) -> Records:
     rows: list[int] = []
     segments: list[int] = []
     found: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    divides = plan.cut is not None and plan.cut.divides_batches  # a name has all rows of a batch
     for row, name in pairs:
-        for number, named in enumerate(_NAME.findall(name)):
+        names = _NAME.findall(name)
+        assert names or divides, f"a stage has lost the name of a row, {name!r}"
+        for number, named in enumerate(names):
             unit_plan, key, position = map(int, named)
             found[unit_plan, key].append((position, len(rows)))
-            divides = plan.cut is not None and plan.cut.divides_batches
             rows.append(number if divides else row)
             segments.append(0 if divides else number)
     trails: list[Trail] = []

@@ -28,14 +28,13 @@ class Trail(NamedTuple):
     epochs: Keys  # one entry, or one for each
     positions: Positions
     rounds: Positions  # the number of the epoch of each
-    elements: Positions  # which of the elements that were asked for it belongs to
-    rows: Positions  # its row in that element
+    rows: Positions  # its row in the element
     path: tuple[int, ...] = ()  # the component of each join on the way
 
     @staticmethod
     def of(positions: Positions, epochs: Keys) -> Trail:
         nothing = np.zeros(len(positions), np.int64)
-        return Trail(epochs, positions, nothing, np.arange(len(positions)), nothing)
+        return Trail(epochs, positions, nothing, nothing)
 
     def through(self, moves: Sequence[Move]) -> Trail:
         """The addresses below the moves, the outermost of which comes first."""
@@ -48,10 +47,8 @@ class Trail(NamedTuple):
     def pick(self, places: Which) -> Trail:
         """Some of the addresses."""
         epochs = self.epochs if self.epochs.size == 1 else self.epochs[places]
-        positions, rounds, elements, rows = (
-            array[places] for array in (self.positions, self.rounds, self.elements, self.rows)
-        )
-        return Trail(epochs, positions, rounds, elements, rows, self.path)
+        positions, rounds, rows = (a[places] for a in (self.positions, self.rounds, self.rows))
+        return Trail(epochs, positions, rounds, rows, self.path)
 
     def into(self, component: int) -> Trail:
         """The same addresses in a component of a join."""
