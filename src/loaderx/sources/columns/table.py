@@ -128,7 +128,7 @@ class TableSource(PadsLists, ColumnarSource):
         return self._shard_names[shard], number
 
     def where(self, index: int) -> str:
-        found = self.file_of(index)
+        found = None if self._shard_names is None else self.file_of(index)
         return super().where(index) if found is None else f"{found[0]}, record {found[1]}"
 
     @property
