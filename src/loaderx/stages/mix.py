@@ -235,12 +235,10 @@ class Mixed(Merged):
 
     def router(self) -> Router:
         again: list[list[Move]] = [[] for _ in self.components]
+        given = None if self.length is None else self.timetable.counts(self.length).tolist()
         for number, part in enumerate(self.components) if self.starts_again else ():
             if part.length is not None:
-                epochs = None
-                if self.length is not None:
-                    rows = int(self.timetable.counts(self.length)[number])
-                    epochs = -(-rows // max(1, part.length))
+                epochs = None if given is None else -(-given[number] // max(1, part.length))
                 again[number].append(Repeat(part.length, None, self.repeats, epochs))
         return ByTickets(self.timetable, again, self.limit)
 
