@@ -94,6 +94,14 @@ def test_the_rows_of_a_host(script, capsys):
     assert out.startswith("step 1: 2 records\n")
 
 
+def test_a_file_that_cannot_be_written(script, capsys):
+    code, _, err = replayed(capsys, "chain", "chain.json", 1, "--npz", "missing/batch.npz")
+    assert code == 2
+    assert (
+        err == "loaderx replay: missing/batch.npz cannot be written: No such file or directory.\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("function", "state", "step", "message"),
     [

@@ -6,11 +6,12 @@ import importlib
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from loaderx.dataset import Dataset
-from loaderx.errors import ArgumentError, StateError
+from loaderx.errors import ArgumentError, FileError, StateError
 from loaderx.loader import DataLoader
 from loaderx.loader.checkpoint import read_parts, read_state_file
 from loaderx.loader.state import State, without_advice
@@ -27,9 +28,10 @@ def replay(function: str, state: str, step: int, npz: str | None, *, shown: bool
     try:
         iter(loader).set_state(saved)
     except StateError as error:
-        raise StateError(
-            f"{without_advice(error)} {function} must make the dataset as it was then."
-        ) from None
+        text = without_advice(error)
+        if text != str(error):  # it is the state of another chain
+            text += f" {function} must make the dataset as it was then."
+        raise StateError(text) from None
     near = None if loader._stream is None else saved
     say = sys.stdout.write
     say(f"step {step:,}: {loader.records(step, near=near)!r}\n")
@@ -99,6 +101,10 @@ def _batch(loader: DataLoader[Tree], saved: State, step: int) -> Tree:
 
 def _write(path: str, batch: Tree) -> None:
     leaves, structure = flatten(batch)
-    named = dict(zip(structure.paths(), map(np.asarray, leaves), strict=True))
-    with open(path, "wb") as file:  # else NumPy may change the name
-        np.savez(file, **{name or "batch": leaf for name, leaf in named.items()})  # type: ignore[arg-type]
+    names = [name or "batch" for name in structure.paths()]
+    named: dict[str, Any] = dict(zip(names, map(np.asarray, leaves), strict=True))
+    try:
+        with open(path, "wb") as file:  # else NumPy may change the name
+            np.savez(file, **named)
+    except OSError as error:
+        raise FileError(f"{path} cannot be written: {error.strerror}.") from None
