@@ -38,14 +38,14 @@ def steps_by_record(records_of, count):
     return found
 
 
-@settings(max_examples=250)
+@settings(max_examples=100)
 @given(chains())
 def test_the_records_of_an_element_are_those_that_it_is_made_of(dataset):
     for number in range(len(dataset)):
         assert firsts(dataset.records(number)) == real_ids(dataset[number])
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(chains(), st.data())
 def test_the_elements_of_a_record_are_all_that_have_it(dataset, data):
     until = data.draw(st.sampled_from([None, len(dataset), len(dataset) // 2]))
@@ -60,7 +60,7 @@ def test_the_elements_of_a_record_are_all_that_have_it(dataset, data):
         assert found.tolist() == sorted({s for i in several for s in expected[part, i]})
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(batched_chains(), st.integers(1, 3))
 def test_a_loader_counts_steps_through_all_epochs_and_hosts_have_their_rows(dataset, hosts):
     try:

@@ -42,7 +42,7 @@ def is_known(dataset):
     return all(node.inputs or node.length is not None for node in node_of(dataset).below())
 
 
-@settings(max_examples=60)
+@settings(max_examples=50)
 @given(st.one_of(batched_streams(), record_streams()))
 def test_the_records_of_an_element_are_those_that_it_is_made_of(dataset):
     elements = list(itertools.islice(dataset, 12))
