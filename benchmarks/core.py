@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -199,6 +200,38 @@ def trillion(quick: bool) -> list[Row]:
     return rows
 
 
+def records_of_steps(quick: bool) -> list[Row]:
+    """The records of steps of a mix of 10^9, and the steps of 10^6 of these."""
+    dataset = Dataset.mix(
+        {
+            "large": Dataset.range(10**9).shuffle(seed=0),
+            "blocks": Dataset.range(10**8).shuffle(seed=1, block=1000, window=10_000),
+            "small": Dataset.range(10**7).shuffle(seed=2),
+        },
+        [16, 4, 1],
+        stop="repeat",
+    ).batch(1024)
+    loader: DataLoader[Any] = DataLoader(dataset)
+    steps = np.random.default_rng(0).integers(0, len(dataset), 20 if quick else 1000).tolist()
+    loader.records(0)
+    times, found = [], []
+    for step in steps:
+        begun = perf_counter()
+        found.append(loader.records(step))
+        times.append(1e3 * (perf_counter() - begun))
+    rows = [row("records_of_a_step", Bar("<=", 5, "ms"), median(times), times)]
+    pairs, begun = 0, perf_counter()
+    for step, records in zip(steps, found, strict=True):
+        for part in ("large", "blocks", "small"):
+            index = records.index[records.part == part]
+            if step not in loader.steps_of(index, part=part, until=step + 1):
+                raise AssertionError(f"step {step} is not among the steps of its records")
+            pairs += len(index)
+    took = 1e6 * (perf_counter() - begun) / pairs
+    note = f"{pairs:,} pairs of a record and a step, there and back"
+    return [*rows, row("steps_of_a_record", Bar("<=", 1000, "µs"), took, [took], note)]
+
+
 def first_batch_ms(quick: bool) -> list[Row]:
     """From arrays of MNIST's shape to the first batch: loader, iterator and first `next`."""
     # Arithmetic rather than random numbers, so that nothing is imported or warmed up beforehand.
@@ -256,6 +289,7 @@ FIGURES: Figures = {
     "map_record": map_record,
     "jpeg": jpeg,
     "trillion": trillion,
+    "records_of_steps": records_of_steps,
     "state_bytes": state_bytes,
     "first_batch_ms": first_batch_ms,
     "import_ratio": import_ratio,

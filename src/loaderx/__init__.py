@@ -36,6 +36,7 @@ if _TYPE_CHECKING:
     from loaderx import extend as extend
     from loaderx import image as image
     from loaderx.display.show import show
+    from loaderx.plans.records import Records
     from loaderx.stages.mixture import ramp
 
 __version__ = "0.1.0"
@@ -57,6 +58,7 @@ __all__ = [
     "MissingPackageError",
     "PositionError",
     "RecordError",
+    "Records",
     "StackError",
     "StateError",
     "__version__",
@@ -83,6 +85,10 @@ def __getattr__(name: str) -> object:
         from loaderx.display.show import show
 
         return show
+    if name == "Records":  # late: few programs ask for the records of a step
+        from loaderx.plans.records import Records
+
+        return Records
     if name == "ramp":  # late: few chains have a mix
         from loaderx.stages.mixture import ramp
 

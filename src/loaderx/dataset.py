@@ -57,6 +57,7 @@ from loaderx.tree import Array, ArraySpec, Leaf, Tree, flatten, map_leaves, spec
 
 if TYPE_CHECKING:
     from loaderx.display.show import Shown
+    from loaderx.plans.records import Provenance, Records
     from loaderx.stages.cache import Kept
     from loaderx.stages.join import Joined
     from loaderx.stages.mixture import MixPlan, Ramp, Weights
@@ -978,6 +979,56 @@ class Dataset(Generic[T], metaclass=DatasetType):
             plan = IndexPlan(self._node)
             object.__setattr__(self, "_plan", plan)
         return plan
+
+    @advised
+    def records(self, n: int) -> Records:
+        """The records that element ``n`` is made of: the batch, after `batch`.
+
+        It follows from the description, and nothing is read, unless the dataset is a stream: then
+        it is read up to there.  A record that `on_error` replaced is named, not the one that took
+        its place.
+
+        >>> found = Dataset.range(100).shuffle(seed=0).batch(4).repeat().records(81_234)
+        >>> found.index.tolist(), found.epoch.tolist()
+        ([20, 52, 84, 86], [3249, 3249, 3249, 3249])
+
+        Args:
+            n: the number of the element, from 0 on.
+        """
+        return self._provenance().records(check_int("n", n, least=0))
+
+    @advised
+    def steps_of(
+        self,
+        index: int | Sequence[int] | Array,
+        *,
+        part: str | None = None,
+        until: int | None = None,
+    ) -> Array:
+        """The numbers of all elements that have a record, ascending: the inverse of `records`.
+
+        >>> ds = Dataset.range(100).shuffle(seed=0).batch(4).repeat()
+        >>> ds.steps_of(12, until=100)
+        array([13, 38, 60, 89])
+        >>> all(12 in ds.records(n).index for n in ds.steps_of(12, until=100))
+        True
+
+        Args:
+            index: the number of a record in its source, as `Records.index` has it, or several:
+                then elements that have any of them.
+            part: the name of the source, as `Records.part` has it, if there are several.
+            until: looks at elements before this one; by default at all.
+        """
+        return self._provenance().steps_of(index, part, until)
+
+    def _provenance(self) -> Provenance:
+        if self._node.is_stream:
+            from loaderx.plans.stream_records import of_dataset  # late: few programs ask for it
+
+            return of_dataset(self._node)
+        from loaderx.plans.records import IndexProvenance  # late, as above
+
+        return IndexProvenance(self._node, self._compiled(), self._node.length)
 
     def _by_slice(self, index: slice) -> Dataset[T]:
         length = self._node.length

@@ -129,6 +129,7 @@ LOADER = {
 ITERATOR = {
     "get_next": "Write next(it).",
     "get_next_as_optional": "Write next(it, None).",
+    "records": "Write loader.records(step).",
     "reset": "Write it.seek(0).",
 }
 

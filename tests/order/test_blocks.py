@@ -18,6 +18,17 @@ def test_every_record_comes_once_whatever_the_length(length):
         assert sorted(found.tolist()) == positions.tolist(), size
 
 
+@pytest.mark.parametrize(
+    "blocks",
+    [EqualBlocks(300, 7), EqualBlocks(300, 300), UnequalBlocks(np.array([0, 4, 90, 91, 200, 300]))],
+    ids=["short", "one", "unequal"],
+)
+def test_places_are_the_inverse_of_find(blocks):
+    for keys in (KEY, np.array([1, 2, 3], np.uint64).repeat(100)):
+        positions = np.arange(300)
+        assert np.array_equal(blocks.places(keys, blocks.find(keys, positions)), positions)
+
+
 def test_equal_blocks_are_unequal_blocks_of_one_size():
     """Where no block is short, both draw the same order and the same windows."""
     positions = np.arange(60)

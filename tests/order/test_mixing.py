@@ -102,6 +102,21 @@ def test_parts_that_end(weights, data):
         assert plan.counts(position)[c] == most[c]
 
 
+@settings(max_examples=60, deadline=None)
+@given(changing_weights(longest=20), st.data())
+def test_positions_of_many_records_are_those_of_each(weights, data):
+    several = len(weights[0][1])
+    most = data.draw(st.lists(st.integers(0, 60), min_size=several, max_size=several))
+    for plan in (planned(weights), planned(weights, tuple(most))):
+        end = 300 if plan.end is None else plan.end
+        which, numbers = plan.locate(np.arange(end))
+        for component in np.unique(which).tolist():
+            mine = numbers[which == component]
+            found = plan.positions(component, mine)
+            assert found.tolist() == np.flatnonzero(which == component).tolist()
+            assert found.tolist() == [plan.position(component, n) for n in mine.tolist()]
+
+
 def test_a_mix_of_nothing():
     plan = planned([(0, (1, 0, 2)), (5, (1, 1, 1))], (0, 9, 0))
     assert plan.end == 0

@@ -27,6 +27,15 @@ def test_permutations_of_every_length_up_to_3000():
         assert is_permutation(permute(np.arange(n), n, key(n)), n), n
 
 
+@pytest.mark.parametrize("n", [1, 2, 1024, 1025, 60_001, 2**16 + 1, 2**24 + 1, 10**12, 2**62])
+def test_permutations_can_be_undone(n):
+    some = np.unique(np.random.default_rng(0).integers(0, n, 5_000))
+    for keys in (key(3), mix64(np.arange(len(some), dtype=np.uint64)), key(3).repeat(len(some))):
+        landed = permute(some, n, keys)
+        assert np.array_equal(permute(landed, n, keys, undo=True), some)
+        assert np.array_equal(permute(permute(some, n, keys, undo=True), n, keys), some)
+
+
 @pytest.mark.parametrize("k", range(10, 21))
 def test_permutations_around_powers_of_two(k):
     for n in (2**k - 1, 2**k, 2**k + 1):

@@ -179,13 +179,18 @@ class Moved(ChangesPlaces, OneInput):
 
     def make_record_operator(self, request: Request) -> RecordOperator:
         below = self.input.record_operator(request)
-        below.moves.insert(0, self.move(request.seed))
+        below.moves.insert(0, self._limited_move(request.seed))
         return below
 
     def batch_operator(self, request: Request) -> BatchOperator:
         below = self.input.batch_operator(request)
-        below.moves.insert(0, self.move(request.seed))
+        below.moves.insert(0, self._limited_move(request.seed))
         return below
+
+    def _limited_move(self, seed: int) -> Move:
+        move = self.move(seed)
+        move.limit = self.limit
+        return move
 
     @cached_property
     def spec(self) -> Tree | None:

@@ -23,6 +23,7 @@ from loaderx.reading.operators import (
     BatchOperator,
     BatchOperatorOf,
     Gather,
+    Move,
     OverRecords,
     RecordOperator,
     Request,
@@ -31,6 +32,7 @@ from loaderx.reading.operators import (
 )
 from loaderx.reading.rows import Positions, Record, Rows, rows_of
 from loaderx.reading.stacking import Padding
+from loaderx.reading.trails import Found, Sought, Trail
 from loaderx.reading.unit_stage import UnitStage
 from loaderx.rng import Keys, stage_keys
 from loaderx.tree import Tree, flatten
@@ -118,7 +120,9 @@ class OneToOne(MadeInUnits, KeepsPlaces):
 
     def after_batch(self, below: BatchReader, build: StreamBuild) -> BatchReader:
         if self.needs_positions:
-            return IndexAfterBatch(below, self.stage, self.transform)
+            return IndexAfterBatch(below, self.stage, None if build.traces else self.transform)
+        if build.traces:
+            return below
         transform = self.transform.for_batches_of(build.full_batch)
         return ApplyAfterBatch(
             below, self.stage, transform, self.seed_here(build.seed), self.random_stages
@@ -186,8 +190,8 @@ class ApplyToRecords(OverRecords[Addresses]):
         tree = rows.columns(context.lend, self.stage, self.child.namer(addresses))
         return rows_of(self.transform.on_batch(tree, extra, fail), len(rows), fail)
 
-    def source_records(self, addresses: Addresses) -> Iterator[SourceRecords]:
-        return self.child.source_records(self._inner(addresses))
+    def inner(self, addresses: Addresses) -> Addresses:
+        return _untagged(self.is_tagged, addresses)[0]
 
     @property
     def reads_each(self) -> bool:
@@ -207,15 +211,6 @@ class ApplyToRecords(OverRecords[Addresses]):
         # Stacked functions are given all rows of a batch: fewer at a time could be seen.
         alone = self.stacked or self.child.sharing is Sharing.NEVER
         return Sharing.NEVER if alone else Sharing.USEFUL
-
-    def _inner(self, addresses: Addresses) -> Addresses:
-        return _untagged(self.is_tagged, addresses)[0]
-
-    def keys(self, addresses: Addresses) -> Keys:
-        return self.child.keys(self._inner(addresses))
-
-    def index(self, addresses: Addresses, number: int) -> tuple[int, str]:
-        return self.child.index(self._inner(addresses), number)
 
     def relocate(self, addresses: Addresses, attempt: int) -> Addresses:
         inner, values = _untagged(self.is_tagged, addresses)
@@ -273,6 +268,15 @@ class ApplyToBatches(BatchOperatorOf[Steps, Addresses]):
     def plain_gather(self) -> Gather | None:
         gather = self.child.plain_gather()
         return None if gather is None else self.transform.over_gather(gather)
+
+    def trails_below(self, trail: Trail) -> Iterator[Trail]:
+        return self.child.trails(trail)
+
+    def find_below(self, sought: Sought) -> Found:
+        return self.child.find(sought)
+
+    def rows_below_moves(self) -> tuple[list[Move], RecordOperator]:
+        return self.child.rows_of()
 
     def shared_rows(self) -> int:
         return self.child.shared_rows()
@@ -357,7 +361,7 @@ class ApplyAfterBatch(AfterBatch):
 class IndexAfterBatch(Counted):
     """map_with_index of the batches of a stream."""
 
-    def __init__(self, below: BatchReader, stage: str, transform: Transform) -> None:
+    def __init__(self, below: BatchReader, stage: str, transform: Transform | None) -> None:
         super().__init__(below)
         self.stage, self.transform = stage, transform
 
@@ -365,8 +369,10 @@ class IndexAfterBatch(Counted):
         batch = self.below.next()
         if batch is None:
             return None
-        tree = self.timed(self.transform.on_batch, batch.tree, self.count, self._fail)
         self.count += 1
+        if self.transform is None:
+            return batch
+        tree = self.timed(self.transform.on_batch, batch.tree, self.count - 1, self._fail)
         return batch.with_columns(tree)
 
     def _fail(self, number: int | None, error: BaseException) -> LoaderxError:

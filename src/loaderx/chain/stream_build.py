@@ -57,6 +57,7 @@ class Above(NamedTuple):
     stages: tuple[UnitStage, ...]
     repeats: tuple[Repeats, ...]  # outermost first
     finish: Finish
+    path: tuple[int, ...] = ()  # the components of the mixes above, outermost first
 
     def over(self, stage: UnitStage) -> Above:
         """A copy with one more stage below the others."""
@@ -82,14 +83,21 @@ class StreamBuild:
     """Facts about a stream while its readers are built, and the unit plans so far."""
 
     def __init__(
-        self, node: Node, lanes: int, full_batch: int | None, host: tuple[int, int] = (0, 1)
+        self,
+        node: Node,
+        lanes: int,
+        full_batch: int | None,
+        host: tuple[int, int] = (0, 1),
+        *,
+        traces: bool = False,
     ) -> None:
         self.lanes, self.seed = lanes, node.default_seed()
         self.host = host  # its number, and that of all hosts
         self.full_batch = full_batch  # rows of a batch on this host; None where that varies
         self.keyed = any(below.needs_keys for below in node.below() if below.is_stream)
         is_guarded = any(below.error_policy is not None for below in node.below())
-        self.loose = Finish(stacked=False, padding=NO_PADDING, named=is_guarded)
+        self.traces = traces  # rows are named after all that they are made of
+        self.loose = Finish(stacked=False, padding=NO_PADDING, named=is_guarded or traces)
         self.largest = max(MANY_ROWS, *[below.largest_request for below in node.below()])
         self.empty_epochs = EmptyEpochs(lanes, varies=varies(node))
         self.units: list[UnitPlan] = []
@@ -121,6 +129,7 @@ class StreamBuild:
                 stages = stages[:-1]
         wishes = (stage.wants for stage in stages if stage.wants is not None)
         stacked = next(wishes, above.finish.stacked)
+        number = len(self.units)
         plan = UnitPlan(
             node.record_operator(Request(self.seed, stacked=stacked)),
             stages,
@@ -134,8 +143,9 @@ class StreamBuild:
             keyed=self.keyed,
             are_equal=self.lanes > 1,
             bounds=above.input.bounds(self.seed),
+            traced=number if self.traces else None,
+            path=above.path,
         )
-        number = len(self.units)
         self.units.append(plan)
         lanes, empty_epochs = self.lanes, self.empty_epochs
 

@@ -50,7 +50,7 @@ class Checkpointable:
 
     async def save(self, directory: Directory) -> Awaitable[None]:
         """Takes the state now, and returns the task that writes it: for Orbax, see docs/jax.md."""
-        import json  # late, as in `_read`: few programs save a state in this way
+        import json  # late, as in `read_state_file`: few programs save a state in this way
 
         running = processes()
         part, count = running if running[1] > 1 else self._part()
@@ -88,7 +88,7 @@ def read_parts(directory: Directory) -> State:
             f"{odd}. Was only a part of the checkpoint copied?"
         )
     needed = [_name(part, count) for part in range(count)]
-    states = [_read(directory / name) for name in needed]
+    states = [read_state_file(directory / name) for name in needed]
     same = all(state == states[0] for state in states)
     return states[0] if same else merge_states(states)
 
@@ -111,7 +111,8 @@ def _wrong_parts(names: list[str], count: int) -> str:
     return f"{shown}, and more" if len(odd) > _SHOWN else shown
 
 
-def _read(file: File) -> State:
+def read_state_file(file: File) -> State:
+    """The state in a file."""
     import json
 
     if not file.is_file():

@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, Unpack, cast, overload
 
@@ -34,18 +34,21 @@ from loaderx.loader.data_digest import DataDigest
 from loaderx.loader.devices import Devices, warn_if_processes_repeat
 from loaderx.loader.iterator import LoaderIterator, counting
 from loaderx.loader.passes import Passes, StepPasses
+from loaderx.loader.state import State
 from loaderx.loader.stats import Counters, Stats, summary
 from loaderx.loader.tasks.plan_work import PlanWork, work_of
 from loaderx.loader.waiting import Waiting
+from loaderx.plans.index_plan import IndexPlan
 from loaderx.stages.batch import Batched
 from loaderx.stages.repeat import Repeated
-from loaderx.tree import Tree
+from loaderx.tree import Array, Tree
 
 if TYPE_CHECKING:
     from loaderx.display.show import Shown
     from loaderx.loader.counts import Counts
     from loaderx.loader.doctor.diagnosis import Diagnosis
     from loaderx.loader.stream_iterator import StreamSetup
+    from loaderx.plans.records import Provenance, Records
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -218,6 +221,7 @@ class DataLoader(Generic[T]):
             raise ArgumentError("`counts` is for streams: this dataset has a length.")
         self._data = self._stream.data if self._stream else DataDigest(self._base)
         self._work: PlanWork | None = None
+        self._plan: IndexPlan | None = None  # for `records`, which workers do not make
         self._session: Session | None = None
         self._lock = threading.RLock()  # threads may ask for the first iterators at once
         self._counters = Counters()
@@ -275,6 +279,59 @@ class DataLoader(Generic[T]):
         except KeyboardInterrupt as error:
             hide_waiting_frames(error)
             raise error
+
+    @advised
+    def records(self, step: int, *, near: State | None = None) -> Records:
+        """The records that the batch of a step is made of; with ``shard``, this host's rows of it.
+
+        `Dataset.records` says more.  A stream must be read to know them, from the nearest position
+        that is known: ``near``, or one of those that the loader keeps, every 1,000 steps.
+
+        >>> from loaderx import Dataset
+        >>> loader = DataLoader(Dataset.range(100).shuffle(seed=0).batch(4))
+        >>> loader.records(81_234).index.tolist()  # in epoch 3249
+        [20, 52, 84, 86]
+
+        Args:
+            step: as in ``iterator.step``, which counts through all epochs.
+            near: for streams, a state that was saved before the step.  It also tells the loop: the
+                steps of a stream are counted in each, and without a state those of the first.
+        """
+        return self._provenance().records(check_int("step", step, least=0), near)
+
+    @advised
+    def steps_of(
+        self,
+        index: int | Sequence[int] | Array,
+        *,
+        part: str | None = None,
+        until: int | None = None,
+        near: State | None = None,
+    ) -> Array:
+        """All steps that have a record, ascending: the inverse of `records`.
+
+        >>> from loaderx import Dataset
+        >>> loader = DataLoader(Dataset.range(100).shuffle(seed=0).batch(4))
+        >>> loader.steps_of(12, until=100)  # of four epochs
+        array([13, 38, 60, 89])
+
+        Args:
+            index: the number of a record in its source, as `Records.index` has it, or several:
+                then the steps that have any of them.
+            part: the name of the source, as `Records.part` has it, if there are several.
+            until: looks at the steps before this one; by default at those of the first loop.
+            near: for streams, a state: looks at the steps after it.
+        """
+        return self._provenance().steps_of(index, part, until, near)
+
+    def _provenance(self) -> Provenance:
+        if self._stream is not None:
+            return self._stream.provenance()
+        from loaderx.plans.records import IndexProvenance  # late: few programs ask for it
+
+        if self._plan is None:
+            self._plan = IndexPlan(self._all, shard=self._shard)
+        return IndexProvenance(self._all, self._plan, self._node.length)
 
     def __bool__(self) -> bool:
         return True  # else `if loader` would call `__len__`, which may raise
@@ -480,7 +537,7 @@ class DataLoader(Generic[T]):
         return self._description()
 
     def _description(self) -> dict[str, object]:
-        left = ("_work", "_session", "_iterators", "_lock", "_passes")
+        left = ("_work", "_plan", "_session", "_iterators", "_lock", "_passes")
         return {**self.__dict__, **dict.fromkeys(left)}
 
     def __copy__(self) -> DataLoader[T]:

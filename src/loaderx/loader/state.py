@@ -400,6 +400,11 @@ def make_stream_state(
     }
 
 
+def without_advice(error: StateError) -> str:
+    """The text of an error, for those who cannot pass ``strict=False``."""
+    return str(error).partition(" Pass strict=False")[0]
+
+
 def read_stream_state(
     state: State, chain: list[str], own: range, data: DataDigest, read: Node, *, strict: bool
 ) -> StreamPosition:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from loaderx.chain.fingerprint import fingerprints
 from loaderx.chain.node import Node
@@ -28,21 +28,24 @@ from loaderx.loader.state import (
     StreamPosition,
     make_stream_state,
     read_stream_state,
+    without_advice,
 )
 from loaderx.loader.stats import Counters, EpochCounters
 from loaderx.loader.tasks.units import UnitSession, UnitWork
 from loaderx.order.epochs import LIMIT
 from loaderx.plans.stream_plan import Reading, StreamPlan
-from loaderx.reading.lookahead import Lookahead
+from loaderx.reading.lookahead import Lookahead, UnitMaker
 from loaderx.reading.saved_position import UNCHANGED, LanePosition, first_entry
 from loaderx.stages.repeat import MANY_EPOCHS
 from loaderx.tree import Tree
 
 if TYPE_CHECKING:
     from loaderx.loader.counts import Counts, StreamCounts
+    from loaderx.plans.stream_records import StreamProvenance
 
 T = TypeVar("T")
 
+MARK_EVERY, MOST_MARKS = 1000, 4096  # steps
 REMEMBERED = 256  # positions kept: at most this many batches may be taken ahead
 
 Position = tuple[list[int], list[LanePosition]]
@@ -69,6 +72,8 @@ class StreamSetup:
         self.repeats_records = _repeats_records(self.base)
         self.has_epochs = self.base.ends or node.ends  # a take may end an endless base
         self.shard, self._given = shard, (engine, devices, counts)
+        self.marks: dict[int, dict[int, Position]] = {}  # by the first epoch of a pass, and step
+        self._traced: StreamPlan | None = None
         self._counts: StreamCounts | None = None
         ends, other = ends_by_itself(node), _uncounted_stage(self.base)
         self._is_counted = ends and other is None
@@ -118,22 +123,76 @@ class StreamSetup:
         return None if None in known else sum(counts.steps for counts in known if counts)
 
     def read(
-        self, units: UnitSession, epochs: tuple[int, int | None], epoch: int
+        self,
+        units: UnitMaker,
+        epochs: tuple[int, int | None],
+        epoch: int,
+        plan: StreamPlan | None = None,
     ) -> tuple[Reading, int]:
         """A reading of epochs, and the steps before one of them, if these were counted."""
         steps = self.steps_between(epochs[0], epoch)
         ends = None if self._counts is None or steps is None else self._counts.ends
-        return self.plan.read(units, *epochs, ends), steps or 0
+        return (plan or self.plan).read(units, *epochs, ends), steps or 0
 
-    def read_from(self, units: UnitSession, epochs: tuple[int, int | None], step: int) -> Reading:
+    def read_from(
+        self,
+        units: UnitMaker,
+        epochs: tuple[int, int | None],
+        step: int,
+        plan: StreamPlan | None = None,
+    ) -> Reading:
         """A reading that begins with a step."""
         epoch, inside = self.check_step(epochs, step)
         positions, skipped = self.counts().before(epoch, inside)
-        reading, _ = self.read(units, epochs, epoch)
+        reading, _ = self.read(units, epochs, epoch, plan)
         counters = [epoch, *(inside for _ in reading.state()[0][1:])]
         reading.restore(counters, positions, changed=UNCHANGED, step=inside)
         reading.skip(skipped)
         return reading
+
+    def provenance(self) -> StreamProvenance:
+        """The records of steps.  The plan for them is made once."""
+        from loaderx.plans.stream_records import StreamProvenance  # late: few programs ask for it
+
+        if self._traced is None:
+            self._traced = StreamPlan(self.base, shard=self.shard, traces=True)
+        plan = self._traced
+
+        def begin(step: int | None, near: Any) -> tuple[int, Reading]:
+            try:
+                return self._begin_traced(plan, step, near)
+            except StateError as error:
+                raise StateError(without_advice(error)) from None
+
+        return StreamProvenance(self.node, begin, self.steps)
+
+    def _begin_traced(self, plan: StreamPlan, step: int | None, near: Any) -> tuple[int, Reading]:
+        """A reading of the pass in which ``near`` was taken, as `StreamProvenance` needs it.
+
+        It begins with the step itself if the rows are counted.
+        """
+        from loaderx.plans.stream_records import make_here
+
+        first, known, changed = 0, {}, {}
+        if near is not None:
+            read = plan.input.node
+            found = read_stream_state(near, self.chain, plan.own, self.data, read, strict=True)
+            known[found.step] = (found.counters, found.positions)
+            changed[found.step] = found.changed
+            epoch = found.counters[0]
+            first = found.first if self.epochs is None else epoch - epoch % self.epochs
+            step = found.step if step is None else step
+        epochs = (first, None if self.epochs is None else first + self.epochs)
+        step, units = step or 0, make_here(plan)
+        if self.steps_between(first, first + 1) is not None:
+            return step, self.read_from(units, epochs, step, plan)
+        known = {**self.marks.get(first, {}), **known}
+        at = max((mark for mark in known if mark <= step), default=0)
+        reading, before = self.read(units, epochs, known[at][0][0] if at else first, plan)
+        if at:
+            since = changed.get(at, UNCHANGED)
+            reading.restore(*known[at], changed=since, step=max(0, at - before))
+        return at, reading
 
     def check_step(self, epochs: tuple[int, int | None], step: int) -> tuple[int, int]:
         """The epoch of a step, and the steps before it in that epoch."""
@@ -283,8 +342,15 @@ class Positions:
 class StreamRun:
     """Batches in order, with the position after each of the last ones."""
 
-    def __init__(self, reading: Reading, units: UnitSession, step: int, stop: int) -> None:
-        self._reading, self._units = reading, units
+    def __init__(
+        self,
+        reading: Reading,
+        units: UnitSession,
+        step: int,
+        stop: int,
+        marks: dict[int, Position],
+    ) -> None:
+        self._reading, self._units, self._marks = reading, units, marks
         self._step, self._stop = step, stop
         self.positions = Positions(step, reading.state())
         self.rows = 0
@@ -308,8 +374,18 @@ class StreamRun:
             raise StopIteration
         self._step += 1
         self.rows += batch.count
-        self.positions.add(self._step, self._reading.state(), self.rows)
+        position = self._reading.state()
+        self.positions.add(self._step, position, self.rows)
+        if self._step % MARK_EVERY == 0:
+            self._mark(position)
         return self._measured(batch.tree)
+
+    def _mark(self, position: Position) -> None:
+        """Keeps the position of a step, for `StreamProvenance`."""
+        if len(self._marks) >= MOST_MARKS:
+            for step in [*self._marks][::2]:
+                del self._marks[step]
+        self._marks[self._step] = position
 
     def start(self) -> None:
         self._reading.begin()
@@ -411,7 +487,8 @@ class StreamIterator(LoaderIterator[T]):
         else:
             reading, _ = setup.read(units, self._epochs, self._epochs[0])
         self._reported = 0
-        return StreamRun(reading, units, step, self._steps.stop)
+        marks = setup.marks.setdefault(self._epochs[0], {})
+        return StreamRun(reading, units, step, self._steps.stop, marks)
 
     def _count_rest(self) -> None:
         if self._batches is not None and self._batches.rest is not None:

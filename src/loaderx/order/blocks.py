@@ -12,6 +12,7 @@ no two windows need the same block.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -41,6 +42,10 @@ class Blocks:
 
     def find(self, keys: Keys, positions: Positions) -> Positions:
         """Where the records at these positions of the order lie."""
+        raise NotImplementedError
+
+    def places(self, keys: Keys, records: Positions) -> Positions:
+        """The positions in the order that these records have: the inverse of `find`."""
         raise NotImplementedError
 
     def windows(self, keys: Keys, positions: Positions, window: int) -> Windows:
@@ -74,6 +79,16 @@ class EqualBlocks(Blocks):
     def _find_full(self, keys: Keys, positions: Positions) -> Positions:
         blocks, inside = np.divmod(positions, self.size)
         return self._permuted(blocks, keys) * self.size + inside
+
+    def places(self, keys: Keys, records: Positions) -> Positions:
+        blocks, inside = np.divmod(records, self.size)
+        is_short = blocks == self.full
+        full = permute(np.where(is_short, 0, blocks), self.full, keys, undo=True)
+        found: Positions = full * self.size + inside
+        if self.rest:
+            begin = self._short(keys)
+            found = np.where(is_short, begin + inside, found + self.rest * (found >= begin))
+        return found
 
     def _permuted(self, blocks: Positions, keys: Keys) -> Positions:
         first, last = int(blocks.min()), int(blocks.max())
@@ -130,18 +145,19 @@ class UnequalBlocks(Blocks):
 
     def find(self, keys: Keys, positions: Positions) -> Positions:
         if keys.size > 1:
-            return self._by_epoch(keys, positions)
+            return _by_epoch(self.find, keys, positions)
         epoch = self._epoch(int(keys[0]))
         places = np.searchsorted(epoch.starts, positions, side="right") - 1
         found: Positions = self.starts[epoch.order[places]] + positions - epoch.starts[places]
         return found
 
-    def _by_epoch(self, keys: Keys, positions: Positions) -> Positions:
-        found = np.empty_like(positions)
-        for key in np.unique(keys):
-            chosen = np.flatnonzero(keys == key)
-            found[chosen] = self.find(np.array([key], np.uint64), positions[chosen])
-        return found
+    def places(self, keys: Keys, records: Positions) -> Positions:
+        if keys.size > 1:
+            return _by_epoch(self.places, keys, records)
+        epoch = self._epoch(int(keys[0]))
+        blocks = np.searchsorted(self.starts, records, side="right") - 1
+        found: Positions = epoch.starts[np.argsort(epoch.order)[blocks]]
+        return found + records - self.starts[blocks]
 
     def _epoch(self, key: int) -> _Epoch:
         known = self._epochs.get(key)
@@ -184,13 +200,28 @@ class UnequalBlocks(Blocks):
         return start, start + int(windows.size[place])
 
 
-def shuffle_inside(inside: Positions, sizes: Positions, keys: Keys) -> Positions:
-    """Where each place in a window lands; windows may differ in size, and each has a key."""
+def _by_epoch(
+    find: Callable[[Keys, Positions], Positions], keys: Keys, positions: Positions
+) -> Positions:
+    found = np.empty_like(positions)
+    for key in np.unique(keys):
+        chosen = np.flatnonzero(keys == key)
+        found[chosen] = find(np.array([key], np.uint64), positions[chosen])
+    return found
+
+
+def shuffle_inside(
+    inside: Positions, sizes: Positions, keys: Keys, *, undo: bool = False
+) -> Positions:
+    """Where each place in a window lands, or with ``undo`` what lands there.
+
+    Windows may differ in size, and each has a key.
+    """
     found = np.unique(sizes)
     if len(found) == 1:
-        return permute(inside, int(found[0]), keys)
+        return permute(inside, int(found[0]), keys, undo=undo)
     out = np.empty_like(inside)
     for size in found.tolist():
         chosen = np.flatnonzero(sizes == size)
-        out[chosen] = permute(inside[chosen], size, keys[chosen])
+        out[chosen] = permute(inside[chosen], size, keys[chosen], undo=undo)
     return out

@@ -137,6 +137,13 @@ class Schedule(Frozen):
         periods = (index - len(slots)) // tickets + 1
         return int(slots[index - periods * tickets]) + periods * self.period
 
+    def positions(self, component: int, indices: Positions) -> Positions:
+        """`position` of many records; all of them come."""
+        slots, tickets = self.slots[component], self.tickets[component]
+        periods = np.maximum(indices - len(slots), -1) // max(1, tickets) + 1
+        found: Positions = slots[indices - periods * tickets] + periods * self.period
+        return found
+
 
 class Phase(Frozen):
     """A stretch of a mix with the same weights."""
@@ -193,6 +200,18 @@ class Timetable(Frozen):
         phase = self.phases[number - 1]
         found = phase.schedule.position(component, index - int(phase.begun[component]))
         return None if found is None else phase.start + found
+
+    def positions(self, component: int, indices: Positions) -> Positions:
+        """`position` of many records; all of them come."""
+        begun = np.array([phase.begun[component] for phase in self.phases])
+        numbers = np.searchsorted(begun, indices, side="right") - 1
+        found = np.empty_like(indices)
+        for number in np.unique(numbers).tolist():
+            mine, phase = np.flatnonzero(numbers == number), self.phases[number]
+            found[mine] = phase.start + phase.schedule.positions(
+                component, indices[mine] - begun[number]
+            )
+        return found
 
 
 def lane_positions(first: int, count: int, lane: int, lanes: int) -> Positions:

@@ -33,8 +33,8 @@ Word: TypeAlias = type[np.uint16] | type[np.uint32] | type[np.uint64]
 Words: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[Any]]
 
 
-def permute(positions: Positions, length: int, keys: Keys) -> Positions:
-    """Where each position lands in the order that its key names.
+def permute(positions: Positions, length: int, keys: Keys, *, undo: bool = False) -> Positions:
+    """Where each position lands in the order that its key names; with ``undo``, what lands there.
 
     ``keys`` has one entry per position, or a single one for all.
     """
@@ -46,38 +46,41 @@ def permute(positions: Positions, length: int, keys: Keys) -> Positions:
             ends = [0, *borders.tolist(), len(keys)]
             return np.concatenate(
                 [
-                    permute(positions[start:stop], length, keys[start : start + 1])
+                    permute(positions[start:stop], length, keys[start : start + 1], undo=undo)
                     for start, stop in pairwise(ends)
                 ]
             )
     if length <= _SMALL:
-        return _by_sorting(positions, length, keys)
-    return _by_feistel(positions, length, keys)
+        return _by_sorting(positions, length, keys, undo)
+    return _by_feistel(positions, length, keys, undo)
 
 
-def _by_sorting(positions: Positions, length: int, keys: Keys) -> Positions:
+def _by_sorting(positions: Positions, length: int, keys: Keys, undo: bool) -> Positions:
     counter = np.arange(1, length + 1, dtype=np.uint64) * _GOLDEN
     if keys.size == 1:
-        return np.argsort(mix64(counter + keys), kind="stable")[positions]
+        order = np.argsort(mix64(counter + keys), kind="stable")
+        return (np.argsort(order) if undo else order)[positions]
     out = np.empty_like(positions)
     unique, which = np.unique(keys, return_inverse=True)
     at_once = max(1, (1 << 18) // length)  # orders made at once: bounds the memory
     for start in range(0, len(unique), at_once):
         orders = np.argsort(mix64(unique[start : start + at_once, None] + counter), axis=1)
+        if undo:
+            orders = np.argsort(orders, axis=1)
         mine = np.flatnonzero((which >= start) & (which < start + at_once))
         out[mine] = orders[which[mine] - start, positions[mine]]
     return out
 
 
-def _by_feistel(positions: Positions, length: int, keys: Keys) -> Positions:
+def _by_feistel(positions: Positions, length: int, keys: Keys, undo: bool) -> Positions:
     kind = _word(length)
     rounds = _rounds(keys, kind)
-    out = _encrypt(positions.astype(kind), length, rounds, kind)
+    out = _encrypt(positions.astype(kind), length, rounds, kind, undo)
     outside = np.flatnonzero(out >= length)
-    if outside.size and keys.size == 1 and length <= 1 << 24:
+    if outside.size and keys.size == 1 and length <= 1 << 24 and not undo:
         out[outside] = _landing(length, int(keys[0]))[out[outside] - length]
     else:
-        _walk(out, outside, length, rounds, kind)
+        _walk(out, outside, length, rounds, kind, undo)
     return out.astype(np.int64)
 
 
@@ -92,11 +95,13 @@ def _rounds(keys: Keys, kind: Word) -> Words:
     return (words >> np.uint64(64 - 8 * np.dtype(kind).itemsize)).astype(kind)
 
 
-def _walk(out: Words, outside: Positions, length: int, rounds: Words, kind: Word) -> None:
+def _walk(
+    out: Words, outside: Positions, length: int, rounds: Words, kind: Word, undo: bool
+) -> None:
     """Sends positions beyond the length through again, until they are inside."""
     while outside.size:
         part = rounds if rounds.shape[1] == 1 else rounds[:, outside]
-        again = _encrypt(out[outside], length, part, kind)
+        again = _encrypt(out[outside], length, part, kind, undo)
         out[outside] = again
         outside = outside[again >= length]
 
@@ -118,8 +123,8 @@ def _landing(length: int, key: int) -> Words:
     return out
 
 
-def _encrypt(values: Words, length: int, keys: Words, kind: Word) -> Words:
-    """One pass of the network; overwrites ``values``."""
+def _encrypt(values: Words, length: int, keys: Words, kind: Word, undo: bool = False) -> Words:
+    """One pass of the network, or with ``undo`` one pass back; overwrites ``values``."""
     low_bits = (length - 1).bit_length() // 2
     highs = kind(-(-length >> low_bits))
     half_width = kind(4 * values.itemsize)
@@ -127,14 +132,19 @@ def _encrypt(values: Words, length: int, keys: Words, kind: Word) -> Words:
     high: Words = values >> kind(low_bits)
     low = np.bitwise_and(values, kind((1 << low_bits) - 1), out=values)
     hashed, scratch = np.empty_like(low), np.empty_like(low)
-    for number in range(0, 2 * ROUNDS, 4):
-        _hash(high, keys[number], keys[number + 1], hashed, scratch)
-        hashed >>= to_low
-        low ^= hashed
-        _hash(low, keys[number + 2], keys[number + 3], hashed, scratch)
+    rounds = range(0, 2 * ROUNDS, 2)
+    for number in reversed(rounds) if undo else rounds:
+        is_even = number % 4 == 0
+        _hash(high if is_even else low, keys[number], keys[number + 1], hashed, scratch)
+        if is_even:
+            hashed >>= to_low
+            low ^= hashed
+            continue
         hashed >>= half_width  # scaled into 0 ... highs - 1, and added modulo highs
         hashed *= highs
         hashed >>= half_width
+        if undo:
+            np.subtract(highs, hashed, out=hashed)
         high += hashed
         np.subtract(high, highs, out=scratch)  # wraps to a huge number where it was smaller
         np.minimum(high, scratch, out=high)

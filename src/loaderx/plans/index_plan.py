@@ -18,6 +18,7 @@ from loaderx.reading.operators import Gather, Request, SourceRecords
 from loaderx.reading.rows import Rows
 from loaderx.reading.single_records import owned
 from loaderx.reading.stacking import NO_PADDING, Padding
+from loaderx.reading.trails import Traced
 from loaderx.rng import ROOT
 from loaderx.tree import Tree
 
@@ -195,6 +196,13 @@ class IndexPlan:
             return stop, list(self._records.source_records(rows))
         steps = (stretch.step(number) for number in range(step - start, stop - start))
         return stop, [found for one in steps for found in self._batches.source_records(one)]
+
+    @property
+    def operator(self) -> Traced:
+        """The operator that makes the elements."""
+        operator = self._records if self._batches is None else self._batches
+        assert operator is not None
+        return operator
 
     def _resolve(self, start: int, stop: int) -> Resolved:
         numbers = np.arange(start, stop, dtype=np.int64)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from loaderx.chain.node import Node
 from loaderx.chain.stream_build import Above, MakeReader, Repeats, StreamBuild
-from loaderx.chain.stream_stage import stream_cut
+from loaderx.chain.stream_stage import StreamCut, stream_cut
 from loaderx.chain.unit_size import stream_input_of
 from loaderx.errors import RecordError, StateError
 from loaderx.memory import Pool
@@ -18,7 +18,7 @@ from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Rows
 from loaderx.reading.saved_position import Changed, LanePosition
 from loaderx.reading.stacking import NO_PADDING
-from loaderx.reading.unit_plan import CountRows, Finish
+from loaderx.reading.unit_plan import CountRows, Finish, NameRows
 from loaderx.stages.repeat import RepeatAfterBatch
 from loaderx.tree import Tree
 
@@ -28,11 +28,17 @@ FIRST_BATCHES = 32  # units are submitted for these at once, in the order of the
 class StreamPlan:
     """A compiled stream.  Workers need ``units`` only; `read` starts a reading.
 
-    With ``only_counts`` its lanes give rows without values, to be counted.
+    With ``only_counts`` its lanes give rows without values, to be counted; with ``traces`` the
+    names of rows, and batches are lists of (row, name).
     """
 
     def __init__(
-        self, node: Node, *, shard: tuple[int, int] = (0, 1), only_counts: bool = False
+        self,
+        node: Node,
+        *,
+        shard: tuple[int, int] = (0, 1),
+        only_counts: bool = False,
+        traces: bool = False,
     ) -> None:
         self.node = node
         self.cut = stream_cut(node)
@@ -44,7 +50,7 @@ class StreamPlan:
             self.own = range(self.lanes)
         self.input = stream_input_of(node)
         full_batch = None if self.cut is None else self.cut.rows_per_batch(len(self.own))
-        self.build = StreamBuild(node, self.lanes, full_batch, shard)
+        self.build = StreamBuild(node, self.lanes, full_batch, shard, traces=traces)
         self._only_counts = only_counts
         self.rows_of_lane = 1 if self.cut is None else self.cut.rows_of_lane  # in a batch
         self.warned: set[int] = set()  # meters that have warned
@@ -58,6 +64,8 @@ class StreamPlan:
         finish = Finish(stacked=False, padding=NO_PADDING)
         if self._only_counts:
             finish = CountRows()
+        elif build.traces:
+            finish = NameRows()
         elif self.cut is not None:
             finish = self.cut.finish()
         if self.cut is None:
@@ -121,6 +129,28 @@ class SingleLanes:
             return rows_of_lane(self.lane(path, lane)[0], 1)[0]
 
 
+class TracedLanes(Lanes):
+    """Batches as lists of (row, name): see `NameRows`."""
+
+    def __init__(self, lanes: Sequence[Reader], rows: int, cut: StreamCut | None) -> None:
+        super().__init__(lanes, rows)
+        self.drops = cut is not None and cut.drop_remainder
+        self.pads = cut is not None and cut.pad_remainder
+
+    def next(self) -> Rows | None:
+        found = self.rows_of_lanes()
+        if found is None:
+            return None
+        names = [[name for part in lane for name in part.records()] for lane in found]
+        count, full = sum(map(len, names)), self.rows * len(names)
+        if self.ends is None and (not count or (self.drops and count < full)):
+            return None
+        pairs: list[tuple[int, object]] = []
+        for number, lane in enumerate(names):
+            pairs += enumerate(lane, number * self.rows if self.pads else len(pairs))
+        return Rows.of_columns(pairs, count)
+
+
 class Reading:
     """One reading of a stream: the lanes, the batches, and the stages above them."""
 
@@ -140,8 +170,10 @@ class Reading:
         self.monitor = Monitor(plan.build.meters, plan.warned, self._pool, lanes=len(plan.own))
         self._lanes = [plan.make_lane(self, lane) for lane in plan.own]
         self._is_begun = False
-        if plan.cut is None:
-            self._cut: Lanes = CutRecords(self._lanes)
+        if plan.build.traces:
+            self._cut: Lanes = TracedLanes(self._lanes, plan.rows_of_lane, plan.cut)
+        elif plan.cut is None:
+            self._cut = CutRecords(self._lanes)
         else:
             self._cut = plan.cut.cut_reader(self._lanes, self._pool, is_alone=plan.hosts == 1)
         self._cut.first_lane = plan.own.start

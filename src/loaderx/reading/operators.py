@@ -16,11 +16,13 @@ import numpy as np
 from loaderx.errors import ArgumentError, LoaderxError, RecordError
 from loaderx.frozen import Frozen
 from loaderx.memory import Lend
+from loaderx.order.epochs import LIMIT
 from loaderx.reading.addresses import Addresses, AnchoredAddresses, Steps
 from loaderx.reading.context import ReadContext
 from loaderx.reading.error_text import failed
 from loaderx.reading.rows import Fail, Positions, Record, Rows
 from loaderx.reading.stacking import NO_PADDING, Padding
+from loaderx.reading.trails import Find, Found, Sought, Traced, Trail, find_through
 from loaderx.rng import REPLACE, Keys, fold, fold_int
 from loaderx.sources.adapt.arrays import ArraySource
 from loaderx.sources.base import Indices, Source
@@ -81,21 +83,67 @@ class Request(Frozen):
 class Move:
     """A stage that only moves elements: maps the address of each to an address of its input.
 
-    ``steps`` does so for elements.  ``rows`` does it for the records inside batches of ``size``
-    rows, between a batch and its unbatch; there the position of a record is that of its batch times
-    ``size``, plus its row.  Rows move with their batch, unless a subclass overrides ``rows``.
+    `steps` does so, and `back` is its inverse.  A move that changes epochs overrides `find`.
     """
+
+    limit = LIMIT  # the number of elements
 
     def steps(self, epochs: Keys, positions: Positions) -> tuple[Keys, Positions]:
         raise NotImplementedError
 
-    def rows(self, epochs: Keys, positions: Positions, size: int) -> tuple[Keys, Positions]:
-        batches, places = np.divmod(positions, size)
-        epochs, batches = self.steps(epochs, batches)
-        return epochs, batches * size + places
+    def rounds(self, rounds: Positions, positions: Positions) -> Positions:
+        """The numbers of the epochs below, where those above are ``rounds``."""
+        return rounds
+
+    def back(self, epochs: Keys, positions: Positions) -> Positions:
+        """The position of each element of the input; negative or too large if it has none."""
+        raise NotImplementedError
+
+    def limits_below(self, limits: Positions) -> Positions:
+        """The elements of the input that may come before each limit: all, if the input ends."""
+        return np.full_like(limits, LIMIT)
+
+    def find(self, sought: Sought, below: Find) -> Found:
+        """The elements that have the records, where ``below`` finds those of the input."""
+        found = below(sought.within(self.limits_below(sought.limits)))
+        return found.at(self.back(sought.epochs[found.which], found.positions), sought.limits)
+
+    def of_rows(self, size: int) -> Move:
+        """The same move for the records inside batches of ``size`` rows, below an `unbatch`."""
+        return MovedRows(self, size)
 
 
-class RecordOperatorOf(Generic[Own]):
+class MovedRows(Move):
+    """Moves rows with their batches.
+
+    The position of a row is that of its batch times ``size``, plus its place in the batch.
+    """
+
+    def __init__(self, batches: Move, size: int) -> None:
+        self.batches, self.size = batches, size
+
+    def steps(self, epochs: Keys, positions: Positions) -> tuple[Keys, Positions]:
+        batches, places = np.divmod(positions, self.size)
+        epochs, batches = self.batches.steps(epochs, batches)
+        return epochs, batches * self.size + places
+
+    def rounds(self, rounds: Positions, positions: Positions) -> Positions:
+        return self.batches.rounds(rounds, positions // self.size)
+
+    def find(self, sought: Sought, below: Find) -> Found:
+        def batches_below(inner: Sought) -> Found:
+            found = below(inner.within(np.minimum(inner.limits, LIMIT // self.size) * self.size))
+            return Found(found.which, *np.divmod(found.positions, self.size))
+
+        inner = sought.within(-(-sought.limits // self.size))
+        found = find_through([self.batches], inner, batches_below)
+        return found.at(found.positions * self.size + found.rows, sought.limits)
+
+    def of_rows(self, size: int) -> Move:
+        raise AssertionError("these are rows already")
+
+
+class RecordOperatorOf(Traced, Generic[Own]):
     """The base of operators on records: moves rows first, then finds them."""
 
     def __init__(self, stage: str) -> None:
@@ -192,18 +240,28 @@ class OverRecords(RecordOperatorOf[Own]):
         found: Own = self.child.resolve(epochs, positions)
         return found
 
+    def trails_below(self, trail: Trail) -> Iterator[Trail]:
+        return self.child.trails(trail)
+
+    def find_below(self, sought: Sought) -> Found:
+        return self.child.find(sought)
+
+    def inner(self, addresses: Own) -> Addresses:
+        """The addresses of the operator below."""
+        return addresses
+
     def source_records(self, addresses: Own) -> Iterator[SourceRecords]:
-        return self.child.source_records(addresses)
+        return self.child.source_records(self.inner(addresses))
 
     @property
     def sharing(self) -> Sharing:
         return self.child.sharing
 
     def keys(self, addresses: Own) -> Keys:
-        return self.child.keys(addresses)
+        return self.child.keys(self.inner(addresses))
 
     def index(self, addresses: Own, number: int) -> tuple[int, str]:
-        return self.child.index(addresses, number)
+        return self.child.index(self.inner(addresses), number)
 
     def relocate(self, addresses: Own, attempt: int) -> Own:
         found: Own = self.child.relocate(addresses, attempt)
@@ -223,8 +281,8 @@ class Anchor(OverRecords[AnchoredAddresses]):
     def read(self, addresses: AnchoredAddresses, context: ReadContext) -> Rows:
         return context.read(self.child, addresses.inner)
 
-    def source_records(self, addresses: AnchoredAddresses) -> Iterator[SourceRecords]:
-        return self.child.source_records(addresses.inner)
+    def inner(self, addresses: AnchoredAddresses) -> Addresses:
+        return addresses.inner
 
     @property
     def reads_each(self) -> bool:
@@ -237,12 +295,6 @@ class Anchor(OverRecords[AnchoredAddresses]):
     def each(self, addresses: AnchoredAddresses) -> Iterator[Record]:
         return self.child.each(addresses.inner)
 
-    def keys(self, addresses: AnchoredAddresses) -> Keys:
-        return self.child.keys(addresses.inner)
-
-    def index(self, addresses: AnchoredAddresses, number: int) -> tuple[int, str]:
-        return self.child.index(addresses.inner, number)
-
     def relocate(self, addresses: AnchoredAddresses, attempt: int) -> AnchoredAddresses:
         if self.length < 2:
             raise ArgumentError("on_error: there is no other record to use instead.")
@@ -254,7 +306,7 @@ class Anchor(OverRecords[AnchoredAddresses]):
         return AnchoredAddresses(epochs, before, self.child.resolve(epochs, positions))
 
 
-class BatchOperatorOf(Generic[OwnSteps, OneStep]):
+class BatchOperatorOf(Traced, Generic[OwnSteps, OneStep]):
     """The base of operators on batches: moves batches first, then finds their rows.
 
     `steps` resolves a stretch of steps to the rows that each must read, `rows` resolves single
@@ -272,10 +324,27 @@ class BatchOperatorOf(Generic[OwnSteps, OneStep]):
         return self.locate(epochs, numbers)
 
     def rows(self, epochs: Keys, positions: Positions) -> OneStep:
-        for move in self.moves:
-            assert self.size is not None
-            epochs, positions = move.rows(epochs, positions, self.size)
+        for move in self._moves_of_rows():
+            epochs, positions = move.steps(epochs, positions)
         return self.locate_rows(epochs, positions)
+
+    def _moves_of_rows(self) -> list[Move]:
+        if not self.moves:
+            return []
+        assert self.size is not None
+        made = [move.of_rows(self.size) for move in self.moves]
+        for move, batches in zip(made, self.moves, strict=True):
+            move.limit = min(LIMIT, batches.limit * self.size)
+        return made
+
+    def rows_of(self) -> tuple[list[Move], RecordOperator]:
+        """The records below an `unbatch`: how they move, and the operator that has them."""
+        moves, records = self.rows_below_moves()
+        return [*self._moves_of_rows(), *moves], records
+
+    def rows_below_moves(self) -> tuple[list[Move], RecordOperator]:
+        """`rows_of` for what is below the moves."""
+        raise NotImplementedError
 
     def locate(self, epochs: Keys, numbers: Positions) -> OwnSteps:
         raise NotImplementedError

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loaderx.errors import LoaderxError, StateError
-from loaderx.reading.empty_epochs import EmptyEpochs
 from loaderx.reading.lookahead import Lookahead, Path
 from loaderx.reading.rows import Rows
 from loaderx.reading.saved_position import Changed, LanePosition, entries, whole
@@ -23,6 +22,7 @@ from loaderx.reading.unit_stage import UnitStage
 from loaderx.rng import Keys
 
 if TYPE_CHECKING:
+    from loaderx.reading.empty_epochs import EmptyEpochs
     from loaderx.reading.monitor import Monitor
 
 FEW_UNITS = 16  # to read before an endless dataset is judged: a large unit may span many epochs

@@ -312,6 +312,15 @@ class Rows:
     def name(self, number: int) -> str:
         return self.identity(number)[1]
 
+    def name_after(self, made: Rows, members: Sequence[Sequence[int]]) -> Rows:
+        """Gives rows that were made of these the names of all that each was made of."""
+        each = [[self.identity(number) for number in numbers] for numbers in members]
+        names = [" ".join(name for _, name in one) for one in each]
+        made = made.cut(0, made.count, copy=True)
+        made.identify = named(names, [one[0][0] if one else None for one in each])
+        made.origins = np.arange(made.count)
+        return made
+
     def fail(self, stage: str) -> Fail:
         """A function that makes the errors of a stage on these rows."""
 

@@ -145,6 +145,19 @@ class CountRows(Finish):
         return made
 
 
+class NameRows(Finish):
+    """Hands over the names of the rows in place of their values."""
+
+    only_counts = True
+
+    def __init__(self) -> None:
+        super().__init__(stacked=False, padding=NO_PADDING)
+
+    def output(self, rows: Rows, context: ReadContext) -> UnitOutput:
+        names: list[Record] = [rows.name(number) for number in range(len(rows))]
+        return super().output(Rows.of_records(names), context)
+
+
 class UnitBounds(Protocol):
     """Where units begin and end, if they do not all have the same size."""
 
@@ -169,6 +182,8 @@ class UnitPlan:
         keyed: bool,
         are_equal: bool,
         bounds: UnitBounds | None = None,
+        traced: int | None = None,
+        path: tuple[int, ...] = (),
     ) -> None:
         self.operator, self.stages, self.finish = operator, list(stages), finish
         self.rows = rows  # of a unit, at most
@@ -185,6 +200,9 @@ class UnitPlan:
         if first is not None and self.views is not None:
             first.use_views(is_last=len(self.stages) == 1 and finish.takes_views)
         self._epoch: tuple[Sequence[int], int] | None = None  # the last result of `epoch_key`
+        self.traced = traced  # its number, if rows are to be named after their input positions
+        self.path = path  # to its dataset, through the components of the mixes above
+        self.paths: dict[int, Sequence[int]] = {}  # of the epochs that were read, if it is traced
         datasets = [stage.dataset for stage in stages if stage.dataset is not None]
         self._datasets = "".join(f" of dataset {number}" for number in datasets)
 
@@ -198,9 +216,9 @@ class UnitPlan:
         if self.units is None:
             return range(lane, self.limit // self.rows, lanes)
         turn = self.units % lanes or 1
-        return range((lane - self._epochs_before(path) * turn) % lanes, self.units, lanes)
+        return range((lane - self.epochs_before(path) * turn) % lanes, self.units, lanes)
 
-    def _epochs_before(self, path: Sequence[int]) -> int:
+    def epochs_before(self, path: Sequence[int]) -> int:
         count = 0
         for epochs, number in zip(self.epoch_counts, path, strict=True):
             count = count * (epochs or 1) + number
@@ -217,6 +235,8 @@ class UnitPlan:
         if known is None or known[0] != path:
             key = epoch_key([ordinal for _, ordinal in self.repeats], path)
             self._epoch = known = (tuple(path), int(key[0]))
+            if self.traced is not None:
+                self.paths[known[1]] = known[0]
         return known[1]
 
     def make(self, epoch_key: int, unit: int, context: ReadContext) -> UnitOutput:
@@ -243,6 +263,12 @@ class UnitPlan:
         place = unit * self.rows if self.bounds is None else first
         rows.places, rows.origins = kept + place, kept
         rows.identify = lambda row: self.operator.index(find(), row)
+        if self.traced is not None:
+            named = f"{self.traced}:{epoch_key}:"
+            rows.identify = lambda row: (
+                self.operator.index(find(), row)[0],
+                f"{named}{first + row}",
+            )
         context.epoch = epoch
         context.count(READ, stop - first, 0)
         rows = run_stages(self.stages, rows, context)

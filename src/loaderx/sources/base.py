@@ -264,6 +264,9 @@ class NumbersRecords(Protocol):
     def counts(self) -> list[int]:
         """How many records each file has."""
 
+    def file_of(self, index: int) -> tuple[str, int]:
+        """The file of a record, and its number in it."""
+
     def where(self, index: int) -> str:
         """The file of a record and its place in it, for messages."""
 
@@ -305,6 +308,10 @@ class FileSource(OwnSource):
         if counts is None or len(counts) < 2:
             return None
         return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
+
+    def file_of(self, index: int) -> tuple[str, int] | None:
+        """The file of a record, and its number in it; None if it is in no file, or in several."""
+        return None if self._reader is None else self._reader.file_of(index)
 
     def where(self, index: int) -> str:
         """The file of a record and its place in it, for messages."""

@@ -33,6 +33,7 @@ from loaderx.reading.operators import (
     BatchOperator,
     BatchOperatorOf,
     Gather,
+    Move,
     RecordOperator,
     Request,
     Sharing,
@@ -41,6 +42,7 @@ from loaderx.reading.operators import (
 from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Positions, Rows, as_batch, joined_keys
 from loaderx.reading.stacking import NO_PADDING, Padding, Value, pad_rows, stack
+from loaderx.reading.trails import Found, Sought, Trail
 from loaderx.reading.unit_plan import Finish
 from loaderx.rng import Keys
 from loaderx.tree import ArraySpec, Tree, map_leaves
@@ -322,6 +324,28 @@ class Cut(BatchOperatorOf[BatchSteps, BatchAddresses]):
     def locate_rows(self, epochs: Keys, positions: Positions) -> BatchAddresses:
         count = len(positions)
         return BatchAddresses(self.child.resolve(epochs, positions), count, count)
+
+    def trails_below(self, trail: Trail) -> Iterator[Trail]:
+        width, count = self.width, len(trail.positions)
+        rows = np.tile(np.arange(width), count)
+        numbers = np.repeat(np.arange(count), width)
+        each = trail.pick(numbers)
+        assert self.size is not None
+        each = each._replace(positions=each.positions * self.size + self.first + rows, rows=rows)
+        if self.records is not None:
+            each = each.pick(np.flatnonzero(each.positions < self.records))
+        return self.child.trails(each) if len(each.rows) else iter(())
+
+    def find_below(self, sought: Sought) -> Found:
+        assert self.size is not None
+        limits = np.minimum(sought.limits, self.node.limit)
+        found = self.child.find(sought.within(limits * self.size))
+        steps, rows = np.divmod(found.positions, self.size)
+        found = found._replace(rows=rows - self.first).at(steps, limits)
+        return found.pick(np.flatnonzero((found.rows >= 0) & (found.rows < self.width)))
+
+    def rows_below_moves(self) -> tuple[list[Move], RecordOperator]:
+        return [], self.child
 
     def read(self, addresses: BatchAddresses, context: ReadContext) -> Tree:
         node, inner = self.node, addresses.inner

@@ -138,11 +138,25 @@ class BlockShuffle(Move):
         if not positions.size:
             return epochs, positions
         order = fold(epochs, self.stage, BLOCK)
-        if self.window is not None:
-            number, start, size = self.blocks.windows(order, positions, self.window)
-            keys = fold(fold(epochs, self.stage, ORDER), number, ORDER)
-            positions = start + shuffle_inside(positions - start, size, keys)
+        positions = self._in_windows(epochs, order, positions, undo=False)
         return epochs, self.blocks.find(order, positions)
+
+    def back(self, epochs: Keys, positions: Positions) -> Positions:
+        if not positions.size:
+            return positions
+        order = fold(epochs, self.stage, BLOCK)
+        positions = self.blocks.places(order, positions)
+        return self._in_windows(epochs, order, positions, undo=True)
+
+    def _in_windows(
+        self, epochs: Keys, order: Keys, positions: Positions, *, undo: bool
+    ) -> Positions:
+        """The positions within shuffled blocks, before or after their windows are shuffled."""
+        if self.window is None:
+            return positions
+        number, start, size = self.blocks.windows(order, positions, self.window)
+        keys = fold(fold(epochs, self.stage, ORDER), number, ORDER)
+        return start + shuffle_inside(positions - start, size, keys, undo=undo)
 
     def windows(self, epochs: Keys, positions: Positions) -> Keys:
         """A number for the window of each position, another one in every epoch.

@@ -118,7 +118,7 @@ class Bucketed(StreamCut, OptionsStage):
         return [RowCount(size, self.stage, is_rest=False) for size in self.options.batch_sizes]
 
     def unit_stage(self, build: StreamBuild) -> UnitStage:
-        return Bucket(self.stage, self.options, build.host)
+        return Bucket(self.stage, self.options, build.host, traces=build.traces)
 
     # As the stage that cuts a stream ----------------------------------------------------------
 
@@ -153,15 +153,18 @@ class Bucket(UnitStage):
 
     wants = False
 
-    def __init__(self, stage: str, options: Bucketing, host: tuple[int, int]) -> None:
+    def __init__(
+        self, stage: str, options: Bucketing, host: tuple[int, int], *, traces: bool
+    ) -> None:
         super().__init__(stage)
-        self.options, self.host = options, host
+        self.options, self.host, self.traces = options, host, traces
 
     def read(self, rows: Rows, context: ReadContext) -> Rows:
         from loaderx.stages.bucket_rows import bucket  # most chains have no buckets
 
         made: list[Record] = []
         firsts: list[int] = []
+        members: list[list[int]] = []  # the records of each batch
         for _, start, stop in rows.windows(self.options.window):
             window = rows.cut(start, stop)
             try:
@@ -172,18 +175,21 @@ class Bucket(UnitStage):
                 raise self.failure(error) from error
             for batch in batches:
                 firsts.append(batch.rows[0] + start)
+                own = batch.rows[batch.first : batch.first + batch.size]
+                members.append([row + start for row in own])
                 # Padding has the key of the last record.
                 keyed = [*batch.rows, *batch.rows[-1:] * batch.size][batch.first :][: batch.size]
                 keys = None if rows.keys is None else rows.keys[np.array(keyed) + start]
                 made.append(Rows.of_columns(batch.tree, batch.real, keys))
         first = np.array(firsts, np.int64)
         assert rows.places is not None
-        return rows.derived(
+        derived = rows.derived(
             made,
             first,
             keys=None if rows.keys is None else rows.keys[first],
             places=np.sort(rows.places[first]),
         )
+        return rows.name_after(derived, members) if self.traces else derived
 
 
 class CutBuckets(Lanes):

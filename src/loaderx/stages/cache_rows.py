@@ -76,11 +76,8 @@ class OverKept(OverRecords[CachedAddresses]):
     def locate(self, epochs: Keys, positions: Positions) -> CachedAddresses:
         return CachedAddresses(self.child.resolve(epochs, positions), positions)
 
-    def keys(self, addresses: CachedAddresses) -> Keys:
-        return self.child.keys(addresses.inner)
-
-    def index(self, addresses: CachedAddresses, number: int) -> tuple[int, str]:
-        return self.child.index(addresses.inner, number)
+    def inner(self, addresses: CachedAddresses) -> Addresses:
+        return addresses.inner
 
     def relocate(self, addresses: CachedAddresses, attempt: int) -> CachedAddresses:
         other = self.child.relocate(addresses.inner, attempt)

@@ -14,7 +14,6 @@ from loaderx.chain.numbers import checked_length
 from loaderx.errors import ChainError
 from loaderx.order.epochs import LIMIT
 from loaderx.reading.rows import Positions
-from loaderx.rng import Keys
 from loaderx.sources.base import Indices
 from loaderx.stages.join import Merged, Router
 
@@ -79,8 +78,16 @@ class ByOffset(Router):
         ends = np.cumsum([length or 0 for length in lengths[:-1]], dtype=np.int64)
         self.starts = np.concatenate([np.zeros(1, np.int64), ends])
 
-    def route(
-        self, epochs: Keys, positions: Positions
-    ) -> tuple[npt.NDArray[np.intp], Keys, Positions]:
+    def locate(self, positions: Positions) -> tuple[npt.NDArray[np.intp], Positions]:
         which = np.searchsorted(self.starts, positions, side="right") - 1
-        return which, epochs, positions - self.starts[which]
+        return which, positions - self.starts[which]
+
+    def counts(self, component: int, limits: Positions) -> Positions:
+        ends = [*self.starts[1:].tolist(), LIMIT]
+        start = int(self.starts[component])
+        found: Positions = np.clip(limits, start, ends[component]) - start
+        return found
+
+    def places(self, component: int, numbers: Positions) -> Positions:
+        found: Positions = numbers + self.starts[component]
+        return found

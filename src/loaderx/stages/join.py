@@ -34,6 +34,7 @@ from loaderx.reading.error_text import within
 from loaderx.reading.operators import (
     BatchOperator,
     BatchOperatorOf,
+    Move,
     RecordOperator,
     RecordOperatorOf,
     Request,
@@ -42,6 +43,7 @@ from loaderx.reading.operators import (
     shared_by_all,
 )
 from loaderx.reading.rows import Positions, Record, Rows
+from loaderx.reading.trails import Found, Sought, Traced, Trail, find_through
 from loaderx.rng import BRANCH, Keys, fold, fold_int
 from loaderx.sources.adapt.array_parts import ArrayParts
 from loaderx.tree import Tree, describe, flatten
@@ -66,6 +68,11 @@ class Joined(ChangesPlaces):
     @abstractmethod
     def kind(self) -> str:
         """The name of the stage in messages."""
+
+    @property
+    def part_names(self) -> Sequence[str]:
+        """The name of each component; its number, where it has none."""
+        return [str(number) for number in range(len(self.components))]
 
     def _check_components(self) -> None:
         if not self.components:
@@ -171,12 +178,49 @@ def _difference(one: Tree, other: Tree, i: int, j: int, skip: int) -> str | None
 
 
 class Router:
-    """Finds the component of a position, and the position there."""
+    """Finds the component of a position, and the position there; and the way back."""
 
     def route(
         self, epochs: Keys, positions: Positions
     ) -> tuple[npt.NDArray[np.intp], Keys, Positions]:
+        which, inside = self.locate(positions)
+        return which, epochs, inside
+
+    def locate(self, positions: Positions) -> tuple[npt.NDArray[np.intp], Positions]:
+        """The component of each position, and its number among the elements of the component."""
         raise NotImplementedError
+
+    def moves(self, component: int) -> Sequence[Move]:
+        """The moves from these numbers to positions in the component."""
+        return ()
+
+    def counts(self, component: int, limits: Positions) -> Positions:
+        """The elements of a component before each limit."""
+        raise NotImplementedError
+
+    def places(self, component: int, numbers: Positions) -> Positions:
+        """The position of elements of a component: the inverse of `locate`."""
+        raise NotImplementedError
+
+
+class Merges(Traced):
+    """The base of operators that take every element from one component."""
+
+    children: Sequence[Traced]
+    router: Router
+
+    def trails_below(self, trail: Trail) -> Iterator[Trail]:
+        which, inside = self.router.locate(trail.positions)
+        trail = trail._replace(positions=inside)
+        for component, places in groups(which):
+            mine = trail.pick(places).through(self.router.moves(component))
+            yield from self.children[component].trails(mine.into(component))
+
+    def find_below(self, sought: Sought) -> Found:
+        (component, *path), router = sought.path, self.router
+        inner = sought._replace(limits=router.counts(component, sought.limits), path=tuple(path))
+        found = find_through(router.moves(component), inner, self.children[component].find)
+        return found.at(router.places(component, found.positions), sought.limits)
 
 
 class Merged(Joined):
@@ -203,8 +247,10 @@ class Merged(Joined):
         return MergeBatches(self.stage, children, self.router(), self.batch_size)
 
 
-class MergeRecords(RecordOperatorOf[MergedAddresses]):
+class MergeRecords(Merges, RecordOperatorOf[MergedAddresses]):
     """Concatenate and mix: every row comes from one component."""
+
+    children: Sequence[RecordOperator]
 
     def __init__(self, stage: str, children: Sequence[RecordOperator], router: Router) -> None:
         super().__init__(stage)
@@ -360,8 +406,10 @@ class ReadArrays:
         return Rows.of_columns(tree, len(addresses))
 
 
-class MergeBatches(BatchOperatorOf[MergedSteps, tuple[int, object]]):
+class MergeBatches(Merges, BatchOperatorOf[MergedSteps, tuple[int, object]]):
     """Concatenate and mix of batched datasets: every batch comes from one component."""
+
+    children: Sequence[BatchOperator]
 
     def __init__(
         self, stage: str, children: Sequence[BatchOperator], router: Router, size: int | None

@@ -13,7 +13,7 @@ from loaderx.chain.encoding import encode, stage_text
 from loaderx.chain.node import Node
 from loaderx.chain.numbers import checked_length
 from loaderx.errors import ChainError, RecordError, StateError
-from loaderx.order.epochs import LIMIT, wrap
+from loaderx.order.epochs import LIMIT
 from loaderx.order.mixing import (
     Phase,
     Schedule,
@@ -27,6 +27,7 @@ from loaderx.reading.batch_readers import BatchReader
 from loaderx.reading.context import ReadContext
 from loaderx.reading.error_text import within
 from loaderx.reading.lookahead import Lookahead, Path
+from loaderx.reading.operators import Move
 from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Positions, Rows, interleaved
 from loaderx.reading.saved_position import Changed, LanePosition, entries, whole
@@ -34,7 +35,7 @@ from loaderx.reading.unit_stage import UnitStage
 from loaderx.rng import BRANCH, Keys, fold
 from loaderx.stages.join import Merged, Router
 from loaderx.stages.mix_weights import Change, flat_phases
-from loaderx.stages.repeat import RepeatReader
+from loaderx.stages.repeat import Repeat, RepeatReader
 
 if TYPE_CHECKING:
     from loaderx.chain.stream_build import Above, MakeReader, Reading, StreamBuild
@@ -91,7 +92,7 @@ class Mixed(Merged):
 
     @property
     def part_names(self) -> Sequence[str]:
-        return self.names or [str(number) for number in range(len(self.components))]
+        return self.names or super().part_names
 
     # What is planned --------------------------------------------------------------------------
 
@@ -233,8 +234,13 @@ class Mixed(Merged):
         return max((end for end in ends if end is not None), default=LIMIT)
 
     def router(self) -> Router:
-        ordinal = self.repeats if self.starts_again else None
-        return ByTickets(self.timetable, [part.length for part in self.components], ordinal)
+        again: list[list[Move]] = [[] for _ in self.components]
+        given = None if self.length is None else self.timetable.counts(self.length).tolist()
+        for number, part in enumerate(self.components) if self.starts_again else ():
+            if part.length is not None:
+                epochs = None if given is None else -(-given[number] // max(1, part.length))
+                again[number].append(Repeat(part.length, None, self.repeats, epochs))
+        return ByTickets(self.timetable, again, self.limit)
 
     def reader(self, build: StreamBuild, above: Above) -> MakeReader:
         from loaderx.chain.stream_build import guards_of
@@ -248,7 +254,12 @@ class Mixed(Merged):
         }
         parts = [
             build.component(self.component_seed(number, build.seed)).reader(
-                part, again[number]._replace(input=inside, stages=(OneOfMix(number), *pushed))
+                part,
+                again[number]._replace(
+                    input=inside,
+                    stages=(OneOfMix(number), *pushed),
+                    path=(*above.path, number),
+                ),
             )
             for number, (part, inside) in enumerate(
                 zip(self.components, above.input.inputs, strict=True)
@@ -276,23 +287,35 @@ class Mixed(Merged):
 
 
 class ByTickets(Router):
-    """Routes a mix; with an ``ordinal``, components that end start again as new epochs."""
+    """Routes a mix; components that end start ``again`` as new epochs."""
 
-    def __init__(self, plan: Timetable, lengths: Sequence[int | None], ordinal: int | None):
-        self.plan, self.lengths, self.ordinal = plan, lengths, ordinal
+    def __init__(self, plan: Timetable, again: Sequence[Sequence[Move]], limit: int) -> None:
+        self.plan, self.again, self.limit = plan, again, limit
 
     def route(
         self, epochs: Keys, positions: Positions
     ) -> tuple[npt.NDArray[np.intp], Keys, Positions]:
         which, inside = self.plan.locate(positions)
-        if self.ordinal is None:
+        if not any(self.again):
             return which, epochs, inside
         epochs = np.broadcast_to(epochs, inside.shape).copy()
         for component, mine in groups(which):
-            length = self.lengths[component]
-            if length is not None:
-                epochs[mine], inside[mine] = wrap(epochs[mine], inside[mine], length, self.ordinal)
+            for move in self.again[component]:
+                epochs[mine], inside[mine] = move.steps(epochs[mine], inside[mine])
         return which, epochs, inside
+
+    def locate(self, positions: Positions) -> tuple[npt.NDArray[np.intp], Positions]:
+        return self.plan.locate(positions)
+
+    def moves(self, component: int) -> Sequence[Move]:
+        return self.again[component]
+
+    def counts(self, component: int, limits: Positions) -> Positions:
+        ends, which = np.unique(np.minimum(limits, self.limit), return_inverse=True)
+        return np.array([self.plan.counts(end)[component] for end in ends.tolist()])[which]
+
+    def places(self, component: int, numbers: Positions) -> Positions:
+        return self.plan.positions(component, numbers)
 
 
 # In a stream ------------------------------------------------------------------------------------

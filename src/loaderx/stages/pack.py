@@ -222,7 +222,7 @@ class PackedRecords(OptionsStage):
 
     def unit_stage(self, build: StreamBuild) -> UnitStage:
         meter = build.new_meter("pack", self.stage, sum(self.options.rows.values()))
-        return Pack(self.stage, self.options, meter=meter)
+        return Pack(self.stage, self.options, meter=meter, traces=build.traces)
 
 
 class Pack(UnitStage):
@@ -230,19 +230,23 @@ class Pack(UnitStage):
 
     wants = False
 
-    def __init__(self, stage: str, options: Packing, *, meter: int) -> None:
+    def __init__(self, stage: str, options: Packing, *, meter: int, traces: bool) -> None:
         super().__init__(stage)
-        self.options, self.meter = options, meter
+        self.options, self.meter, self.traces = options, meter, traces
 
     def read(self, rows: Rows, context: ReadContext) -> Rows:
         found = []
+        members: list[list[int]] = []  # the records of each row
         for _, start, stop in rows.windows(self.options.window):
-            packed = self._window(rows, start, stop, context)
+            packed = self._window(rows, start, stop, context, members)
             if packed is not None:
                 found.append(packed)
-        return joined(found) if found else rows.derived([], np.empty(0, np.int64))
+        made = joined(found) if found else rows.derived([], np.empty(0, np.int64))
+        return rows.name_after(made, members) if self.traces else made
 
-    def _window(self, rows: Rows, start: int, stop: int, context: ReadContext) -> Rows | None:
+    def _window(
+        self, rows: Rows, start: int, stop: int, context: ReadContext, members: list[list[int]]
+    ) -> Rows | None:
         from loaderx.stages.pack_rows import pack  # most chains do not pack
 
         window = rows.cut(start, stop)
@@ -254,6 +258,9 @@ class Pack(UnitStage):
             return None
         context.count(self.meter, found.capacity, found.tokens)
         assert window.places is not None
+        if self.traces:
+            cuts = np.searchsorted(found.rows, np.arange(1, found.count))
+            members += [each.tolist() for each in np.split(found.records + start, cuts)]
         return window.derived(
             Rows.of_columns(found.tree, found.count),
             found.first,

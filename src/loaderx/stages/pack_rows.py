@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loaderx.errors import StackError
+from loaderx.frozen import Frozen
 from loaderx.memory import Layout, Lend
 from loaderx.reading.error_text import USER_ERRORS
 from loaderx.reading.stacking import Value, add_leaf, columns_of, filler
@@ -31,18 +32,23 @@ Counts = npt.NDArray[np.int64]
 Name = Callable[[int], str]
 
 
-class Packed:
+class Packed(Frozen):
     """The rows of a window, each with its first record and its offset in that record.
 
     Offsets count the entries of all leaves, so that no two rows have the same.
     """
 
-    __slots__ = ("capacity", "count", "first", "start", "tokens", "tree")
+    tree: Tree
+    first: Counts
+    start: Counts
+    tokens: int  # of all leaves, as is the capacity
+    capacity: int
+    records: Counts  # of all segments, in the order of their rows
+    rows: Counts  # of all segments
 
-    def __init__(self, tree: Tree, first: Counts, start: Counts, tokens: int, capacity: int):
-        self.tree, self.first, self.start = tree, first, start
-        self.count = len(first)
-        self.tokens, self.capacity = tokens, capacity  # of all leaves
+    @property
+    def count(self) -> int:
+        return len(self.first)
 
 
 class _Segments:
@@ -423,7 +429,8 @@ def _write(
     tokens = int(sizes.sum()) + grid.count * options.heads * len(sizes)
     # Each piece of a record begins after the one before it in at least one leaf.
     start = segments.begin[:, grid.first].sum(axis=0)
-    return Packed(tree, segments.record[grid.first], start, tokens, capacity)
+    first = segments.record[grid.first]
+    return Packed(tree, first, start, tokens, capacity, segments.record, rows)
 
 
 class _Pieces:

@@ -6,23 +6,26 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from loaderx.chain.families import Moved
 from loaderx.chain.node import Node
 from loaderx.chain.numbers import checked_length
 from loaderx.chain.row_counts import ShortBatches
 from loaderx.errors import ChainError, StateError
-from loaderx.order.epochs import LIMIT, wrap
+from loaderx.order.epochs import LIMIT, child, wrap
 from loaderx.reading.batch_readers import BatchReader, Counted, counter_of
-from loaderx.reading.empty_epochs import EmptyEpochs
 from loaderx.reading.lookahead import Lookahead, Path
 from loaderx.reading.operators import Move
 from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Positions, Rows
 from loaderx.reading.saved_position import Changed, LanePosition, entries, whole
+from loaderx.reading.trails import Find, Found, Sought, numbered
 from loaderx.rng import Keys
 
 if TYPE_CHECKING:
     from loaderx.chain.stream_build import Above, MakeReader, Reading, StreamBuild
+    from loaderx.reading.empty_epochs import EmptyEpochs
 
 MANY_EPOCHS = 1 << 36  # stands for endless: more than any stream has
 
@@ -105,7 +108,7 @@ class Repeated(Moved):
 
     def move(self, seed: int) -> Move:
         assert self.input.length is not None
-        return Repeat(self.input.length, self.input.rows, self.repeats)
+        return Repeat(self.input.length, self.input.rows, self.repeats, self.epochs)
 
     def reader(self, build: StreamBuild, above: Above) -> MakeReader:
         below = build.reader(self.input, above.again(self.epochs, self.repeats))
@@ -126,15 +129,30 @@ class Repeated(Moved):
 class Repeat(Move):
     """Further epochs, each with its own key."""
 
-    def __init__(self, length: int, row_count: int | None, ordinal: int) -> None:
+    def __init__(
+        self, length: int, row_count: int | None, ordinal: int, epochs: int | None
+    ) -> None:
         self.length, self.row_count, self.ordinal = length, row_count, ordinal
+        self.epochs = epochs
 
     def steps(self, epochs: Keys, positions: Positions) -> tuple[Keys, Positions]:
         return wrap(epochs, positions, self.length, self.ordinal)
 
-    def rows(self, epochs: Keys, positions: Positions, size: int) -> tuple[Keys, Positions]:
+    def rounds(self, rounds: Positions, positions: Positions) -> Positions:
+        return rounds * (self.epochs or 1) + positions // self.length
+
+    def find(self, sought: Sought, below: Find) -> Found:
+        number, which = numbered(-(-sought.limits // self.length))
+        before = number * self.length
+        limits = np.minimum(sought.limits[which] - before, self.length)
+        epochs = child(sought.epochs[which], number, self.ordinal)
+        found = below(sought.pick(which, epochs, limits))
+        positions = before[found.which] + found.positions
+        return Found(which[found.which], positions, found.rows)
+
+    def of_rows(self, size: int) -> Move:
         assert self.row_count is not None
-        return wrap(epochs, positions, self.row_count, self.ordinal)
+        return Repeat(self.row_count, None, self.ordinal, self.epochs)
 
 
 class RepeatReader(Reader):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +16,13 @@ from loaderx.order.alias import AliasTable, alias_table
 from loaderx.order.epochs import child
 from loaderx.reading.operators import Move
 from loaderx.reading.rows import Positions
+from loaderx.reading.trails import Find, Found, Sought, numbered
 from loaderx.rng import ORDER, Keys, fold, fold_int
 from loaderx.stages.seed import seed_of
+from loaderx.stages.select import sorted_table
 from loaderx.tree import Leaf
+
+_SIDES: tuple[Literal["left"], Literal["right"]] = ("left", "right")
 
 
 class Sampled(MovedByIndex):
@@ -71,7 +76,7 @@ class Sampled(MovedByIndex):
 
     def move(self, seed: int) -> Move:
         own = seed_of(self.own_seed, seed)
-        return Sample(self.table, own, self.random_stages, self.repeats)
+        return Sample(self.table, self.count, own, self.random_stages, self.repeats)
 
 
 class Sample(Move):
@@ -81,13 +86,31 @@ class Sample(Move):
     numbers.
     """
 
-    def __init__(self, table: AliasTable, seed: int, ordinal: int, repeats: int) -> None:
-        self.table, self.repeats = table, repeats
+    def __init__(
+        self, table: AliasTable, count: int, seed: int, ordinal: int, repeats: int
+    ) -> None:
+        self.table, self.count, self.repeats = table, count, repeats
         self.stage = np.array([fold_int(seed, ordinal, ORDER)], np.uint64)
 
     def steps(self, epochs: Keys, positions: Positions) -> tuple[Keys, Positions]:
         words = fold(fold(epochs, self.stage, ORDER), positions, ORDER)
         return child(epochs, positions, self.repeats), self.table.draw(words)
+
+    def find(self, sought: Sought, below: Find) -> Found:
+        """Looks at all draws of each epoch.  No stage below has another order in a child epoch."""
+        found = below(sought.within(self.limits_below(sought.limits)))
+        parts = []
+        for epoch in np.unique(sought.epochs[found.which]):
+            mine = found.pick(np.flatnonzero(sought.epochs[found.which] == epoch))
+            count = min(self.count, int(sought.limits[mine.which].max()))
+            _, drawn = self.steps(np.array([epoch]), np.arange(count))
+            places, entries = sorted_table(drawn)
+            first, stop = (np.searchsorted(entries, mine.positions, side) for side in _SIDES)
+            number, which = numbered(stop - first)
+            parts.append(mine.pick(which).at(places[first[which] + number], sought.limits))
+        if not parts:
+            return found.pick(np.empty(0, np.intp))
+        return Found(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def check_drawable(node: Node) -> None:

@@ -22,6 +22,7 @@ from loaderx.reading.operators import Move
 from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Positions, Rows
 from loaderx.reading.saved_position import Changed, LanePosition, entries, whole
+from loaderx.reading.trails import Find, Found, Sought, numbered
 from loaderx.rng import PART, ROOT, Keys, fold, fold_int
 from loaderx.sources.base import Indices
 
@@ -187,6 +188,14 @@ class Slice(Move):
     def steps(self, epochs: Keys, positions: Positions) -> tuple[Keys, Positions]:
         return epochs, positions * self.step + self.start
 
+    def back(self, epochs: Keys, positions: Positions) -> Positions:
+        steps, rest = np.divmod(positions - self.start, self.step)
+        return np.where(rest == 0, steps, -1)
+
+    def limits_below(self, limits: Positions) -> Positions:
+        last: Positions = self.start + np.maximum((limits - 1) * self.step, 0)
+        return last + 1
+
 
 class SliceReader(Reader):
     """Rows from ``begin`` on, ``count`` of them.  State: rows passed, and the position below."""
@@ -349,6 +358,22 @@ class Pick(Move):
             epochs = child(epochs, self.seen[positions], self.ordinal)
         return epochs, self.table[positions]
 
+    @cached_property
+    def _sorted(self) -> tuple[Positions, Positions]:
+        return sorted_table(self.table)
+
+    def find(self, sought: Sought, below: Find) -> Found:
+        times = 1 if self.seen is None else int(self.seen.max()) + 1
+        number, which = numbered(np.full(len(sought.records), times))
+        places, entries = self._sorted
+        epochs = child(sought.epochs[which], number, self.ordinal)
+        found = below(sought.pick(which, epochs, np.full(len(which), LIMIT)))
+        number, which = number[found.which], which[found.which]
+        at = np.searchsorted(entries, found.positions) + number
+        is_there = at < np.searchsorted(entries, found.positions, side="right")
+        positions = np.where(is_there, places[np.minimum(at, len(places) - 1)], -1)
+        return found._replace(which=which).at(positions, sought.limits)
+
 
 def index_table(index: npt.NDArray[np.generic], length: int | None) -> npt.NDArray[np.int64]:
     """Indices or a mask, as positions from 0 on."""
@@ -422,6 +447,11 @@ class PartOfOrder(Move):
         if self.keys is not None:
             positions = permute(positions, self.length, self.keys)
         return epochs, positions
+
+    def back(self, epochs: Keys, positions: Positions) -> Positions:
+        if self.keys is not None:
+            positions = permute(positions, self.length, self.keys, undo=True)
+        return positions - self.start
 
 
 def split_bounds(fractions: Sequence[object], length: int) -> list[int]:

@@ -10,6 +10,7 @@ from loaderx.chain.encoding import stage_text
 from loaderx.chain.families import MadeInUnits, Moved, MovedByIndex
 from loaderx.chain.stream_stage import check_windows
 from loaderx.errors import ChainError
+from loaderx.order.epochs import LIMIT
 from loaderx.order.permutation import permute
 from loaderx.reading.batch_readers import BatchReader
 from loaderx.reading.context import ReadContext
@@ -77,6 +78,9 @@ class Shuffle(Move):
     def steps(self, epochs: Keys, positions: Positions) -> tuple[Keys, Positions]:
         return epochs, permute(positions, self.length, fold(epochs, self.stage, ORDER))
 
+    def back(self, epochs: Keys, positions: Positions) -> Positions:
+        return permute(positions, self.length, fold(epochs, self.stage, ORDER), undo=True)
+
 
 class WindowShuffled(MadeInUnits, Moved):
     """A new order within each window of consecutive records."""
@@ -138,6 +142,15 @@ class WindowShuffle(Move):
         self.stage = np.array([fold_int(seed, ordinal, ORDER)], np.uint64)
 
     def steps(self, epochs: Keys, positions: Positions) -> tuple[Keys, Positions]:
+        return epochs, self._moved(epochs, positions, undo=False)
+
+    def back(self, epochs: Keys, positions: Positions) -> Positions:
+        return self._moved(epochs, positions, undo=True)
+
+    def limits_below(self, limits: Positions) -> Positions:
+        return np.minimum(limits, LIMIT - self.window) + self.window
+
+    def _moved(self, epochs: Keys, positions: Positions, *, undo: bool) -> Positions:
         windows, inside = np.divmod(positions, self.window)
         keys = fold(fold(epochs, self.stage, ORDER), windows, ORDER)
         if keys.size == 1 and len(positions) > 1:
@@ -149,11 +162,11 @@ class WindowShuffle(Move):
             short = np.flatnonzero(~whole)
             if short.size:
                 rest = self.length % self.window
-                out[short] += permute(inside[short], rest, keys[short])
+                out[short] += permute(inside[short], rest, keys[short], undo=undo)
         full = np.flatnonzero(whole)
         if full.size:
-            out[full] += permute(inside[full], self.window, keys[full])
-        return epochs, out
+            out[full] += permute(inside[full], self.window, keys[full], undo=undo)
+        return out
 
 
 class ShuffleWindows(UnitStage):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
+import numpy as np
+
 from loaderx.chain.families import ByIndex, ChangesPlaces, OneInput
 from loaderx.chain.node import Node
 from loaderx.errors import ChainError, RecordError
@@ -19,6 +21,7 @@ from loaderx.reading.operators import (
     SourceRecords,
 )
 from loaderx.reading.rows import Positions, Rows, rows_problem
+from loaderx.reading.trails import Found, Sought, Trail, find_through
 from loaderx.rng import Keys
 from loaderx.tree import ArraySpec, Tree, map_leaves
 
@@ -89,7 +92,7 @@ class Unbatched(ByIndex, ChangesPlaces, OneInput):
 
     def make_record_operator(self, request: Request) -> RecordOperator:
         below = Request(request.seed, request.host, request.hosts, whole=False)
-        return Unbatch(self.input.batch_operator(below))
+        return Unbatch(self.input.batch_operator(below), self.limit)
 
     def batch_operator(self, request: Request) -> BatchOperator:
         raise AssertionError("its elements are records")
@@ -101,13 +104,22 @@ class Unbatch(RecordOperatorOf[Addresses]):
     Batch functions work row by row, so any run of rows can be computed as a batch.
     """
 
-    def __init__(self, child: BatchOperator) -> None:
+    def __init__(self, child: BatchOperator, limit: int) -> None:
         super().__init__("unbatch()")
-        self.child = child
+        self.child, self.limit = child, limit
 
     def locate(self, epochs: Keys, positions: Positions) -> Addresses:
         found: Addresses = self.child.rows(epochs, positions)
         return found
+
+    def trails_below(self, trail: Trail) -> Iterator[Trail]:
+        moves, records = self.child.rows_of()
+        return records.trails(trail.through(moves))
+
+    def find_below(self, sought: Sought) -> Found:
+        moves, records = self.child.rows_of()
+        limits = np.minimum(sought.limits, self.limit)
+        return find_through(moves, sought.within(limits), records.find)
 
     def read(self, addresses: Addresses, context: ReadContext) -> Rows:
         batch = context.read(self.child, addresses)

@@ -22,6 +22,7 @@ from loaderx.reading.operators import (
     shared_by_all,
 )
 from loaderx.reading.rows import Positions, Record, Rows
+from loaderx.reading.trails import Found, Sought, Traced, Trail
 from loaderx.rng import BRANCH, Keys, fold
 from loaderx.stages.join import Joined
 from loaderx.tree import Structure, Tree
@@ -63,6 +64,10 @@ class Zipped(ByIndex, Joined):
     def limit(self) -> int:
         return min(node.limit for node in self.components)
 
+    @property
+    def part_names(self) -> Sequence[str]:
+        return self.structure.paths()
+
     @cached_property
     def short_batches(self) -> tuple[ShortBatches, ...] | None:
         return self.components[0].short_batches
@@ -97,8 +102,24 @@ class Zipped(ByIndex, Joined):
         return ZipBatches(self.stage, children, self.structure, self.batch_size)
 
 
-class ZipRecords(RecordOperatorOf[ZippedAddresses]):
+class Zips(Traced):
+    """The base of operators that take every element from all components."""
+
+    children: Sequence[Traced]
+
+    def trails_below(self, trail: Trail) -> Iterator[Trail]:
+        for component, child in enumerate(self.children):
+            yield from child.trails(trail.into(component))
+
+    def find_below(self, sought: Sought) -> Found:
+        component, *path = sought.path
+        return self.children[component].find(sought._replace(path=tuple(path)))
+
+
+class ZipRecords(Zips, RecordOperatorOf[ZippedAddresses]):
     """Every row comes from all components."""
+
+    children: Sequence[RecordOperator]
 
     def __init__(
         self, stage: str, children: Sequence[RecordOperator], structure: Structure
@@ -149,8 +170,10 @@ class ZipRecords(RecordOperatorOf[ZippedAddresses]):
         return self.children[0].index(addresses.parts[0], number)
 
 
-class ZipBatches(BatchOperatorOf[ZippedSteps, list[object]]):
+class ZipBatches(Zips, BatchOperatorOf[ZippedSteps, list[object]]):
     """Every batch comes from all components."""
+
+    children: Sequence[BatchOperator]
 
     def __init__(
         self, stage: str, children: Sequence[BatchOperator], structure: Structure, size: int | None

@@ -121,11 +121,15 @@ class TableSource(PadsLists, ColumnarSource):
         """The columns, and the structure of a record that has a value of each."""
         return self._columns, self._structure
 
-    def where(self, index: int) -> str:
+    def file_of(self, index: int) -> tuple[str, int] | None:
         if self._shard_names is None or self._shard_counts is None:
-            return super().where(index)
+            return super().file_of(index)
         shard, number = Parts(self._shard_counts).locate(index)
-        return f"{self._shard_names[shard]}, record {number}"
+        return self._shard_names[shard], number
+
+    def where(self, index: int) -> str:
+        found = None if self._shard_names is None else self.file_of(index)
+        return super().where(index) if found is None else f"{found[0]}, record {found[1]}"
 
     @property
     def fetches(self) -> bool:

@@ -23,10 +23,15 @@ class RecordFiles:
         found: list[int] = self.parts.counts.tolist()
         return found
 
+    def file_of(self, index: int) -> tuple[str, int]:
+        """The file of a record, and its number in it."""
+        part, number = self.parts.locate(index)
+        return self.files.paths[part], number
+
     def where(self, index: int) -> str:
         """The file of a record and its place in it, for messages."""
-        part, number = self.parts.locate(index)
-        return f"{self.files.paths[part]}, {self._word} {number}"
+        path, number = self.file_of(index)
+        return f"{path}, {self._word} {number}"
 
     def check(self, index: int) -> str | None:
         """What the checksum of a record says of its bytes; None: nothing is wrong, or known."""

@@ -57,6 +57,9 @@ class _ImageTable(TableSource):
         classes = {"label": names} if "label" in columns else {}
         super().__init__(columns, len(files), label="images", classes=classes)
 
+    def file_of(self, index: int) -> tuple[str, int]:
+        return self._files.path(index), 0
+
     def where(self, index: int) -> str:
         return self._files.path(index)
 

@@ -1,0 +1,134 @@
+"""The way between elements and the records that they are made of, in both directions.
+
+Down, a `Trail` of addresses goes through the same moves and operators that reading goes through,
+and ends at the sources.  Up, the same moves and operators say where `Sought` records come: each has
+its inverse beside its forward map.  A repeat has one for each of its epochs: so a search begins at
+the top, where the epochs are known, and every stage asks the stage below it for each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import numpy as np
+
+from loaderx.rng import Keys
+
+if TYPE_CHECKING:
+    from loaderx.reading.addresses import Which
+    from loaderx.reading.operators import Move
+
+Positions: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+
+
+class Trail(NamedTuple):
+    """Addresses on their way down to the sources, where positions are indices of records."""
+
+    epochs: Keys  # one entry, or one for each
+    positions: Positions
+    rounds: Positions  # the number of the epoch of each
+    rows: Positions  # its row in the element
+    path: tuple[int, ...] = ()  # the component of each join on the way
+
+    @staticmethod
+    def of(positions: Positions, epochs: Keys) -> Trail:
+        nothing = np.zeros(len(positions), np.int64)
+        return Trail(epochs, positions, nothing, nothing)
+
+    def through(self, moves: Sequence[Move]) -> Trail:
+        """The addresses below the moves, the outermost of which comes first."""
+        for move in moves:
+            rounds = move.rounds(self.rounds, self.positions)
+            epochs, positions = move.steps(self.epochs, self.positions)
+            self = self._replace(epochs=epochs, positions=positions, rounds=rounds)
+        return self
+
+    def pick(self, places: Which) -> Trail:
+        """Some of the addresses."""
+        epochs = self.epochs if self.epochs.size == 1 else self.epochs[places]
+        positions, rounds, rows = (a[places] for a in (self.positions, self.rounds, self.rows))
+        return Trail(epochs, positions, rounds, rows, self.path)
+
+    def into(self, component: int) -> Trail:
+        """The same addresses in a component of a join."""
+        return self._replace(path=(*self.path, component))
+
+
+class Sought(NamedTuple):
+    """Records of one source that are looked for, each in one epoch."""
+
+    records: Positions  # the index of each in the source
+    epochs: Keys  # one for each
+    limits: Positions  # elements from this position on are not wanted
+    path: tuple[int, ...]  # to the source, through the components of the joins below
+
+    def within(self, limits: Positions) -> Sought:
+        return self._replace(limits=limits)
+
+    def pick(self, which: Which, epochs: Keys, limits: Positions) -> Sought:
+        """Some of the records, or the same in several epochs."""
+        return Sought(self.records[which], epochs, limits, self.path)
+
+
+class Found(NamedTuple):
+    """Elements that have the records that were looked for."""
+
+    which: Positions  # the number of the record that was looked for
+    positions: Positions
+    rows: Positions  # of the element
+
+    def pick(self, places: Which) -> Found:
+        return Found(self.which[places], self.positions[places], self.rows[places])
+
+    def at(self, positions: Positions, limits: Positions) -> Found:
+        """The same at other positions; those that are negative or not wanted are left out."""
+        inside = (positions >= 0) & (positions < limits[self.which])
+        return self._replace(positions=positions).pick(np.flatnonzero(inside))
+
+
+Find: TypeAlias = Callable[[Sought], Found]
+
+
+def find_through(moves: Sequence[Move], sought: Sought, below: Find) -> Found:
+    """Looks for records above some moves, the outermost of which comes first."""
+    some = np.flatnonzero(sought.limits > 0)
+    if not len(some):
+        return Found(some, some, some)
+    if len(some) < len(sought.limits):
+        found = find_through(
+            moves, sought.pick(some, sought.epochs[some], sought.limits[some]), below
+        )
+        return found._replace(which=some[found.which])
+    if not moves:
+        return below(sought)
+    sought = sought.within(np.minimum(sought.limits, moves[0].limit))
+    return moves[0].find(sought, lambda inner: find_through(moves[1:], inner, below))
+
+
+def numbered(counts: Positions) -> tuple[Positions, Positions]:
+    """As many numbers from 0 on as each count says, and which count each belongs to."""
+    which = np.repeat(np.arange(len(counts)), counts)
+    return np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts), which
+
+
+class Traced:
+    """The base of operators: elements and their records, in both directions."""
+
+    moves: list[Move]  # outermost first
+
+    def trails(self, trail: Trail) -> Iterator[Trail]:
+        """The records of elements, for each source that has some."""
+        return self.trails_below(trail.through(self.moves))
+
+    def find(self, sought: Sought) -> Found:
+        """The elements that have the records."""
+        return find_through(self.moves, sought, self.find_below)
+
+    def trails_below(self, trail: Trail) -> Iterator[Trail]:
+        """`trails` for what is below the moves."""
+        raise NotImplementedError
+
+    def find_below(self, sought: Sought) -> Found:
+        """`find` for what is below the moves."""
+        raise NotImplementedError
