@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 import numpy as np
@@ -12,7 +11,7 @@ from loaderx.errors import FileError, StackError
 from loaderx.frozen import Frozen
 from loaderx.sources.cache.folder import CacheFolder, cache_folder
 from loaderx.sources.images import decode_image
-from loaderx.sources.native.layout import MARK, read_description
+from loaderx.sources.native.save_folder import folder_path, saved_description
 from loaderx.tree import flatten
 
 
@@ -111,10 +110,11 @@ def _joined(parts: tuple[dict[str, object], dict[str, object]]) -> dict[str, obj
 
 
 def _report(target: str, shard: tuple[int, int] | None) -> None:
-    if shard is not None and not os.path.exists(os.path.join(target, MARK)):
+    found = saved_description(folder_path("folder", target))
+    if found is None:
+        assert shard is not None
         sys.stdout.write(f"shard {shard[0]}/{shard[1]} is saved, others are not yet: {target}\n")
         return
-    found = read_description(target)
     nbytes = sum(size for part in found.parts for size in part.files.values())
     count = f"{len(found.parts):,} part{'s' if len(found.parts) != 1 else ''}"
     sys.stdout.write(f"{found.records:,} records, {nbytes / 1e6:,.1f} MB in {count}: {target}\n")

@@ -51,6 +51,7 @@ from loaderx.sources.cache.folder import Json
 from loaderx.sources.columns.linear import as_lines
 from loaderx.sources.columns.record_columns import Encoded
 from loaderx.sources.native.save_folder import (
+    SaveBucket,
     SaveFolder,
     check_folder,
     folder_path,
@@ -59,6 +60,7 @@ from loaderx.sources.native.save_folder import (
 from loaderx.sources.native.save_journal import WHOLE, FolderInUseError, Journal, open_journal
 from loaderx.sources.native.save_parts import PartsWriter, check_images, finish, known_type
 from loaderx.sources.progress import Progress, progress
+from loaderx.sources.remote.urls import is_url
 from loaderx.tree import Tree
 
 _STEP_BYTES, _STEP_RECORDS = 1 << 22, 1 << 13  # approximate limits of one step
@@ -126,6 +128,13 @@ class _Saving:
         sample = self._sample()
         check_images(sample.kind, self.options.images)
         told = made_by(self.node, sample, self.options.images)
+        try:
+            self._save(sample, told)
+        except FileError:  # another process may have completed the folder, and removed what it had
+            if not is_complete(self.place, told):
+                raise
+
+    def _save(self, sample: Encoded, told: Json) -> None:
         if is_complete(self.place, told):
             return
         with open_journal(self.place, self.options.shard) as journal:
@@ -141,8 +150,10 @@ class _Saving:
 
     def _folder(self, journal: Journal, told: Json, sample: Encoded) -> SaveFolder:
         most = max(1, self.options.part_bytes // record_bytes(sample))
-        _, shards = self.options.shard
-        return SaveFolder(journal, told, most, records=self.node.length or 0, shards=shards)
+        records, (_, shards) = self.node.length or 0, self.options.shard
+        if is_url(self.place):  # where a part is the same with any number of shards
+            return SaveBucket(journal, told, most, records=records)
+        return SaveFolder(journal, told, most, records=records, shards=shards)
 
     def _join(self, told: Json, sample: Encoded) -> None:
         """Completes the folder, if all shards are there and nobody else does it."""

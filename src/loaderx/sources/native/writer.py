@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
+from loaderx.sources.cache.owners import is_dead, own_mark
 from loaderx.sources.columns.data import ITEMS, ColumnData, ColumnType, Which, collect
 from loaderx.sources.columns.widening import widened
 from loaderx.sources.files.arrays import open_npy
@@ -22,9 +26,14 @@ from loaderx.sources.native.layout import (
     part_name,
     sync_folder,
 )
+from loaderx.sources.remote.bucket import Bucket
+from loaderx.sources.remote.remote_files import at_once
+from loaderx.sources.remote.urls import is_url
 from loaderx.tree import Array
 
 _MOST_OPEN = 100  # columns whose files stay open; descriptors are limited
+_WORKING = "loaderx-saving-"
+_UPLOADS = 8  # files at a time, each of which is sent in several pieces
 _BYTES = np.dtype(np.uint8)
 _OFFSETS = np.dtype(np.int64)
 
@@ -34,14 +43,21 @@ class PartWriter:
 
     It is written under another name and renamed by `close`: a part with its final name is complete.
     As a context manager it removes the part if an error occurs before that.
+
+    If the folder is a URL, the part is written on this machine, and `finish` uploads it.  A digest
+    of its content becomes part of its name, so that no two writers ever write different files under
+    one name: nothing can be renamed there, and there are no locks.
     """
 
     def __init__(self, folder: str, number: int, columns: Mapping[str, ColumnType]) -> None:
         self.name, self.records, self.columns = part_name(number), 0, columns
         self._folder, self._number = folder, number
         self.temporary = f"{self.name}.{secrets.token_hex(4)}.tmp"
-        self._temporary = os.path.join(folder, self.temporary)
-        os.makedirs(self._temporary)
+        if is_url(folder):
+            self._temporary = working_folder()
+        else:
+            self._temporary = os.path.join(folder, self.temporary)
+            os.makedirs(self._temporary)
         self._is_wide = len(columns) > _MOST_OPEN
         self._columns: dict[str, _ColumnWriter] = {}
         for name, kind in columns.items():
@@ -67,12 +83,26 @@ class PartWriter:
         return part
 
     def finish(self) -> Part:
-        """Waits until all of it is on disk."""
+        """Waits until all of it is on disk, or uploaded."""
         self._close_files()
         sync_folder(self._temporary)
         names = sorted(os.listdir(self._temporary))
         sizes = {name: os.path.getsize(os.path.join(self._temporary, name)) for name in names}
+        if is_url(self._folder):
+            self.name = self.temporary = self._upload(names)
         return Part(self.name, self.records, sizes)
+
+    def _upload(self, names: Sequence[str]) -> str:
+        """Uploads the files; the name of the part there."""
+        digest = hashlib.sha256()
+        for name in names:
+            with open(os.path.join(self._temporary, name), "rb") as file:
+                digest.update(name.encode() + hashlib.file_digest(file, "sha256").digest())
+        there = f"{self.name}-{digest.hexdigest()[:16]}"
+        bucket, here = Bucket(self._folder), Path(self._temporary)
+        at_once(lambda name: bucket.put(f"{there}/{name}", here / name), names, _UPLOADS)
+        self.remove()
+        return there
 
     def widened(self, columns: Mapping[str, ColumnType]) -> PartWriter:
         """A writer of the same part with wider types and all records of this one."""
@@ -109,8 +139,19 @@ class PartWriter:
             self.remove()
 
 
+def working_folder() -> str:
+    """A new folder on this machine; removes those of processes that have died."""
+    place = tempfile.gettempdir()
+    for name in os.listdir(place):
+        if name.startswith(_WORKING) and is_dead(name[len(_WORKING) :].rpartition("-")[0]):
+            shutil.rmtree(os.path.join(place, name), ignore_errors=True)
+    return tempfile.mkdtemp(prefix=f"{_WORKING}{own_mark()}-")
+
+
 def publish(folder: str, temporary: str, name: str) -> None:
     """Gives a finished part its name, replacing an existing one."""
+    if temporary == name:  # a part behind a URL, where nothing is renamed
+        return
     place = os.path.join(folder, name)
     if os.path.lexists(place):
         shutil.rmtree(place)

@@ -136,11 +136,12 @@ def retrying(
     url: str,
     reaching: int = ATTEMPTS,
     is_stopped: Callable[[], bool] | None = None,
+    done: str = "read",
 ) -> T:
     """The result of ``work``, retried with growing pauses after a `TransientError`.
 
     ``reaching`` is the number of attempts to reach the server at all.  Once ``is_stopped``, there
-    are no more pauses, and ``work`` does nothing.
+    are no more pauses, and ``work`` does nothing.  ``done`` is for messages.
     """
     longest = FIRST_PAUSE_S
     for attempt in range(1, ATTEMPTS + 1):
@@ -149,8 +150,8 @@ def retrying(
         except TransientError as error:
             if attempt >= (ATTEMPTS if error.is_reached else reaching):
                 raise FileError(
-                    f"{url} cannot be read: {error} ({attempt} attempts). Check the address, the "
-                    "network and the server. Downloads resume where they stopped."
+                    f"{url} cannot be {done}: {error} ({attempt} attempts). Check the address, the "
+                    "network and the server. What was done is kept: try again to resume."
                 ) from None
             # Random, so that hosts that failed together do not retry together.
             pause(max(error.after_s, random.uniform(longest / 2, longest)), is_stopped)
