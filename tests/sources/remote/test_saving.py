@@ -8,13 +8,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 
+import odd_records
 from loaderx import (
     ArgumentError,
     ChainError,
@@ -28,14 +28,13 @@ from loaderx.engines import Executor, Processes, Threads
 from loaderx.sources.native import writer
 from loaderx.sources.remote import object_store
 from loaderx.sources.remote.fsspec_store import FsspecStore
+from odd_records import ODD, PART, save
 from oracle import assert_same
 from part_engines import InCaller
 from saved_records import content, content_there, some_records
 from stopping import killed_in_fork
 
 pytestmark = pytest.mark.foreign  # obstore keeps threads and connections
-
-PART = 500
 
 
 @pytest.fixture(autouse=True)
@@ -54,35 +53,13 @@ def _own_place(tmp_path, monkeypatch):
     assert [name for name in os.listdir(place) if name.startswith("loaderx-saving-")] == []
 
 
-def odd(index):
-    """Records whose types grow wider in some parts, by records that are not in the sample."""
-    number = int(index)
-    return {
-        "id": 1 // (number - 27) + number,
-        "text": "é" * (number % 4),
-        "tokens": np.arange(5 if number == 57 else 3),
-        "early": [1] if number == 2 else None,
-        "age": None if number == 55 else number,
-        "image": b"png" * (number % 3),
-    }
-
-
-ODD = Dataset.range(60).map(odd).on_error("replace")
-
-
-def save(place, engine="inline", shard=None, ds=ODD, part_bytes=PART):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        ds.save(place, part_bytes=part_bytes, images=["image"], engine=engine, shard=shard)
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("odd") / "out"
     with pytest.warns(LoaderxWarning, match="1 of 60 records"):
         ODD.save(folder, part_bytes=PART, images=["image"], engine="inline")
     found = content(folder)
-    assert sum(name.endswith("text.npy") for name in found) > 5
+    assert sum(name.endswith("text.npy") for name in found) == 6
     return found
 
 
@@ -137,10 +114,9 @@ def hasty(monkeypatch):
         InCaller(),
         InCaller(times=2),
         Threads(2),
-        Processes(1, prefetch=0),
         Executor(lambda: ThreadPoolExecutor(2), num_workers=2),
     ],
-    ids=["inline", "auto", "caller", "twice", "threads", "processes", "executor"],
+    ids=["inline", "auto", "caller", "twice", "threads", "executor"],
 )
 def test_the_files_are_those_of_a_local_save(engine, bucket, whole):
     save(bucket.url, engine)
@@ -191,7 +167,7 @@ def test_streams(bucket, tmp_path):
 
 
 @given(some_records)
-@settings(max_examples=25)
+@settings(max_examples=10)
 def test_any_records(records):
     """Through fsspec, in memory."""
     fsspec = pytest.importorskip("fsspec", reason="needs fsspec")
@@ -264,8 +240,8 @@ def test_convert(bucket, tmp_path, capsys):
 
 SCRIPT = """
 import sys
-sys.path[:0] = sys.argv[3:]
-from tests.sources.remote.test_saving import save
+sys.path.insert(0, sys.argv[3])
+from odd_records import save
 from loaderx.engines import Threads
 save(sys.argv[1], Threads(2) if sys.argv[2] == "threads" else "inline")
 """
@@ -284,8 +260,8 @@ def run_killed(bucket, number, engine, *, is_done):
         return None if left[0] > 0 or (is_done and left[0] == 0) else 500
 
     bucket.server.fault = kill
-    paths = [os.getcwd(), *sys.path]
-    with subprocess.Popen([sys.executable, "-c", SCRIPT, bucket.url, engine, *paths]) as process:
+    support = os.path.dirname(odd_records.__file__)
+    with subprocess.Popen([sys.executable, "-c", SCRIPT, bucket.url, engine, support]) as process:
         pid = process.pid
         status = process.wait(300)
     bucket.server.fault = lambda number, path: None
@@ -295,7 +271,7 @@ def run_killed(bucket, number, engine, *, is_done):
 @pytest.mark.parametrize(
     ("engine", "numbers"),
     [
-        ("inline", [1, 40]),
+        ("inline", [1, 30]),
         ("threads", [20]),
         pytest.param("inline", range(1, 120, 3), marks=pytest.mark.large),
         pytest.param("threads", range(1, 120, 3), marks=pytest.mark.large),
@@ -356,8 +332,8 @@ def test_killed_at_any_moment(how, whole, tmp_path, monkeypatch):
         assert content_there(content(place)) == content(tmp_path / "local"), event
         if not was_killed:
             break
-        event += 37
-    assert event > 80
+        event += 29
+    assert event > 60
 
 
 def test_what_a_killed_process_has_left_here_is_removed(bucket, tmp_path):
@@ -472,7 +448,7 @@ def test_a_put_that_fails_again_and_again(engine, bucket, whole, hasty, pauses, 
     bucket.server.fault = lambda number, path: None
     kept = {name for name in bucket.files if name.startswith("saving-")}
     assert len(kept) > 2
-    save(bucket.url)
+    save(bucket.url, engine)
     assert content_there(bucket.files) == whole
 
 
@@ -527,10 +503,16 @@ def test_a_part_that_goes_while_it_is_saved(bucket, whole):
     [
         (
             "https://me:pw@host/x?sig=1",
-            r"cannot write to https://host/x: .save\(...\) needs a folder",
+            r"cannot save into https://host/x: loaderx only reads from there\. Give a folder, and",
         ),
-        ("http://host/x", r"Copy it there when it is complete, or save into a bucket \(s3, gs, az"),
-        ("hf://datasets/me/mine", r"cannot write to hf://datasets/me/mine: .save\(...\) needs a"),
+        (
+            "http://host/x",
+            r"copy it there when it is complete; or write .save\(url\) with the URL of a bucket",
+        ),
+        (
+            "hf://datasets/me/mine",
+            r"cannot save into hf://datasets/me/mine: loaderx only reads from there",
+        ),
         ("s3://me:pw@bucket/x", "a URL of s3 has a password in it. Set the variables"),
         ("nonsense://x/y", r"neither loaderx \(s3, .*\) nor fsspec knows 'nonsense'"),
         ("s3:///x", "names no bucket"),
@@ -544,7 +526,9 @@ def test_urls_that_are_refused(url, message, bucket):
 
 
 def test_a_cache_is_refused(bucket):
-    with pytest.raises(ArgumentError, match=r"cannot write to s3://bucket/x: .cache\(path\) needs"):
+    with pytest.raises(
+        ArgumentError, match=r"save into s3://bucket/x: .cache\(path\) fills folders only\. Give"
+    ):
         Dataset.range(3).cache("s3://bucket/x")
 
 

@@ -150,10 +150,10 @@ class _Saving:
 
     def _folder(self, journal: Journal, told: Json, sample: Encoded) -> SaveFolder:
         most = max(1, self.options.part_bytes // record_bytes(sample))
-        records, (_, shards) = self.node.length or 0, self.options.shard
-        if is_url(self.place):  # where a part is the same with any number of shards
-            return SaveBucket(journal, told, most, records=records)
-        return SaveFolder(journal, told, most, records=records, shards=shards)
+        _, count = self.options.shard
+        # In a bucket, a part is the same with any number of shards.
+        kind, shards = (SaveBucket, 1) if is_url(self.place) else (SaveFolder, count)
+        return kind(journal, told, most, records=self.node.length or 0, shards=shards)
 
     def _join(self, told: Json, sample: Encoded) -> None:
         """Completes the folder, if all shards are there and nobody else does it."""

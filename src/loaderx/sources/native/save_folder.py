@@ -19,7 +19,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from loaderx.errors import ArgumentError, ArgumentTypeError, FileError
@@ -199,26 +199,23 @@ class SaveFolder:
         self.parts[saved.number] = saved
 
     @contextlib.contextmanager
-    def local(self, part: Part, names: Iterable[str]) -> Iterator[str]:
-        """A folder of this machine that has these files of a part."""
+    def local(self, part: Part, *names: str) -> Iterator[str]:
+        """A folder of this machine that has these files of a part, or all."""
         yield os.path.join(self.folder, part.name)
 
     def nulls(self, name: str) -> int:
         """How many values are missing, by the files of this name."""
 
         def missing(saved: SavedPart) -> int:
-            with self.local(saved.part, [name]) as place:
+            with self.local(saved.part, name) as place:
                 return int((~open_npy(os.path.join(place, name))).sum())
 
         return sum(at_once(missing, [*self.parts.values()]))
 
     def widen(self, number: int, kind: ColumnType) -> None:
         """Writes a part again, with a wider type."""
-        old = self.parts[number]
-        with (
-            PartWriter(self.folder, number, columns_of(kind)[1]) as writer,
-            self.local(old.part, old.part.files) as place,
-        ):
+        old, columns = self.parts[number], columns_of(kind)[1]
+        with self.local(old.part) as place, PartWriter(self.folder, number, columns) as writer:
             writer.append_files(place, columns_of(old.kind)[1])
             self.add(SavedPart(writer.finish(), kind, old.state, writer.temporary))
 
@@ -250,16 +247,17 @@ class SaveBucket(SaveFolder):
     _journal: BucketJournal
 
     def _is_whole(self, saved: SavedPart, name: str) -> bool:
-        return self._journal.bucket.folders.get(name) == dict(saved.part.files)
+        have, files = self._journal.bucket.files, saved.part.files
+        return all(have.get(f"{name}/{file}") == size for file, size in files.items())
 
     def remove_unfinished(self) -> None:
         pass
 
     @contextlib.contextmanager
-    def local(self, part: Part, names: Iterable[str]) -> Iterator[str]:
+    def local(self, part: Part, *names: str) -> Iterator[str]:
         place = working_folder()
         try:
-            for name in names:
+            for name in names or part.files:
                 Path(place, name).write_bytes(self._journal.bucket.read(f"{part.name}/{name}"))
             yield place
         finally:
@@ -341,9 +339,10 @@ def _check_writable(url: str, *, fills: bool) -> None:
     """Refuses URLs at which nothing can be saved."""
     check_url(url)
     if fills or scheme_of(url) in ("http", "https", "hf"):
+        why = ".cache(path) fills folders only" if fills else "loaderx only reads from there"
         raise ArgumentError(
-            f"cannot write to {public_url(url)}: {'.cache(path)' if fills else '.save(...)'} needs "
-            "a folder. Copy it there when it is complete, or save into a bucket (s3, gs, az)."
+            f"cannot save into {public_url(url)}: {why}. Give a folder, and copy it there when it "
+            "is complete; or write .save(url) with the URL of a bucket (s3, gs, az)."
         )
 
 

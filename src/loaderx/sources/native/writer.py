@@ -33,7 +33,6 @@ from loaderx.tree import Array
 
 _MOST_OPEN = 100  # columns whose files stay open; descriptors are limited
 _WORKING = "loaderx-saving-"
-_UPLOADS = 8  # files at a time, each of which is sent in several pieces
 _BYTES = np.dtype(np.uint8)
 _OFFSETS = np.dtype(np.int64)
 
@@ -89,20 +88,19 @@ class PartWriter:
         names = sorted(os.listdir(self._temporary))
         sizes = {name: os.path.getsize(os.path.join(self._temporary, name)) for name in names}
         if is_url(self._folder):
-            self.name = self.temporary = self._upload(names)
+            self._upload(names)
         return Part(self.name, self.records, sizes)
 
-    def _upload(self, names: Sequence[str]) -> str:
-        """Uploads the files; the name of the part there."""
+    def _upload(self, names: Sequence[str]) -> None:
+        """Uploads the files, under the name that the part has there."""
         digest = hashlib.sha256()
         for name in names:
             with open(os.path.join(self._temporary, name), "rb") as file:
                 digest.update(name.encode() + hashlib.file_digest(file, "sha256").digest())
-        there = f"{self.name}-{digest.hexdigest()[:16]}"
+        self.name = self.temporary = f"{self.name}-{digest.hexdigest()[:16]}"
         bucket, here = Bucket(self._folder), Path(self._temporary)
-        at_once(lambda name: bucket.put(f"{there}/{name}", here / name), names, _UPLOADS)
+        at_once(lambda name: bucket.put(f"{self.name}/{name}", here / name), names)
         self.remove()
-        return there
 
     def widened(self, columns: Mapping[str, ColumnType]) -> PartWriter:
         """A writer of the same part with wider types and all records of this one."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,21 +15,17 @@ class Bucket:
 
     def __init__(self, url: str) -> None:
         self.url, self._store = url, writable_store(url)
-        self.files: list[str] = []  # as `look` has found them
-        self.folders: dict[str, dict[str, int]] = {}  # the sizes of the files in each
+        self.files: dict[str, int] = {}  # their sizes, as `look` has found them
 
     def entries(self) -> list[str]:
         """The names directly in the folder."""
-        names = functools.partial(self._store.names, self.url)
-        return [one.name.rstrip("/") for one in retrying(names, self.url, FIRST_ATTEMPTS)]
+        found = retrying(lambda: self._store.names(self.url), self.url, FIRST_ATTEMPTS)
+        return [one.name.rstrip("/") for one in found]
 
     def look(self) -> None:
         """Lists all files."""
         found = retrying(lambda: list(self._store.below(self.url)), self.url, FIRST_ATTEMPTS)
-        self.files, self.folders = [one.name for one in found], {}
-        for one in found:
-            folder, _, name = one.name.rpartition("/")
-            self.folders.setdefault(folder, {})[name] = one.size
+        self.files = {one.name: one.size for one in found}
 
     def read(self, name: str) -> bytes:
         """The content of a file."""
@@ -47,10 +42,9 @@ class Bucket:
     def put(self, name: str, content: bytes | Path, *, is_new: bool = False) -> None:
         """Writes a file, from memory or a path; with ``is_new`` only if there is none."""
         url = f"{self.url}/{name}"
-        work = functools.partial(self._store.put, url, content, is_new=is_new)
-        retrying(work, url, FIRST_ATTEMPTS, done="written")
+        retrying(lambda: self._store.put(url, content, is_new=is_new), url, done="written")
 
     def remove(self, names: Sequence[str]) -> None:
         """Removes files."""
         urls = [f"{self.url}/{name}" for name in names]
-        retrying(lambda: self._store.remove(urls), self.url, FIRST_ATTEMPTS, done="written")
+        retrying(lambda: self._store.remove(urls), self.url, done="written")

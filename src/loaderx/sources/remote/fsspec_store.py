@@ -6,7 +6,6 @@ A user passes one as an fsspec ``OpenFile`` or a ``UPath``: an object with ``fs`
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -148,7 +147,7 @@ class FsspecStore:
         for address in addresses:
             path = self._files._strip_protocol(address)
             with contextlib.suppress(FileNotFoundError):
-                self._call(address, functools.partial(self._files.rm_file, path))
+                self._call(address, lambda: self._files.rm_file(path))  # noqa: B023
             with contextlib.suppress(Exception):  # a file system may keep an empty folder
                 self._files.rmdir(path.rpartition("/")[0])
 

@@ -7,7 +7,6 @@ Each process creates its own obstore stores.
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from datetime import timedelta
@@ -42,7 +41,7 @@ _ENDPOINTS = (
     "AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL",
 )  # fmt: skip
 _MOST_SHOWN = 200
-_CHUNKS_AT_ONCE = 4  # of a file, 5 MB each, that are in memory while it is written
+_CHUNKS = 4  # of a file, of 5 MB each, that are in memory while it is written
 RETRIES = {
     "max_retries": 5,
     "backoff": {
@@ -141,9 +140,9 @@ class ObjectStore:
                 yield Listed(one["path"][len(prefix) :], one["size"], _version(one))
 
     def put(self, address: str, content: bytes | Path, *, is_new: bool = False) -> None:
-        put = functools.partial(self._obstore.put, self._store, self._key(address), content)
+        key, mode = self._key(address), "create" if is_new else "overwrite"
         try:
-            put(mode="create" if is_new else "overwrite", max_concurrency=_CHUNKS_AT_ONCE)
+            self._obstore.put(self._store, key, content, mode=mode, max_concurrency=_CHUNKS)
         except self._obstore.exceptions.AlreadyExistsError:
             pass
         except Exception as error:

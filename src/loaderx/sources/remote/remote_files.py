@@ -37,7 +37,6 @@ from loaderx.sources.remote.transfer import fetch_pieces
 from loaderx.sources.remote.urls import is_http, public_url, scheme_of
 from loaderx.tree import Array
 
-A = TypeVar("A")
 T = TypeVar("T")
 
 _CONCURRENCY = 64  # requests that look up files: they are small
@@ -285,13 +284,13 @@ class RemoteFiles:
             return map_array(file, np.dtype(np.uint8), (identity.size,))
 
 
-def at_once(work: Callable[[A], T], asked: Sequence[A], most: int = _CONCURRENCY) -> list[T]:
+def at_once(work: Callable[..., T], asked: Sequence[object]) -> list[T]:
     """The results of ``work`` for all at once, to save round trips."""
     if not asked:
         return []
     from concurrent.futures import ThreadPoolExecutor  # late: it imports logging
 
-    with ThreadPoolExecutor(min(most, len(asked)), "loaderx-download") as pool:
+    with ThreadPoolExecutor(min(_CONCURRENCY, len(asked)), "loaderx-download") as pool:
         try:
             return list(pool.map(work, asked))
         finally:
