@@ -86,7 +86,7 @@ def _add_convert(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description=f"{does.capitalize()}. If it is stopped, run the same command to resume.",
     )
     command.add_argument("path", metavar="SRC", help="a file, a folder, or a pattern in quotes")
-    command.add_argument("target", metavar="DST", help="a folder that is new or empty")
+    command.add_argument("target", metavar="DST", help="a folder that is new or empty, or its URL")
     command.add_argument("--split", help="such as train, or train[:80%%]")
     command.add_argument("--columns", type=_names, help="the columns to keep: a,b,c")
     command.add_argument("--format", help="its name, if the files do not show it")
@@ -96,7 +96,7 @@ def _add_convert(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--engine",
         choices=["auto", "inline", "threads", "processes", "ray"],
         default="auto",
-        help="what runs them; ray uses a cluster whose machines share DST",
+        help="what runs them; ray uses a cluster whose machines all reach DST",
     )
     command.add_argument(
         "--shard",

@@ -10,7 +10,8 @@ The type of a column is found as records come, and only grows wider: a part begi
 the sample and of the parts before it, and at the end parts with a narrower type are written again.
 
 Of several processes that save a shard each, the last joins the parts: it holds the journal of the
-whole folder, which is free only while nobody writes parts (`save_journal`).
+whole folder, which is free only while nobody writes parts (`save_journal`).  In a bucket there are
+no locks, and any process that finds all parts may complete the folder (`SaveBucket`).
 """
 
 from __future__ import annotations
@@ -87,8 +88,8 @@ def save(dataset: Dataset[Tree], given: SaveArguments) -> None:
         engine_of(engine, given.num_workers, None),
         shard_of(given.shard),
     )
-    _check_chain(dataset._node, options.shard, given.folder)
     check_folder(place)
+    _check_chain(dataset._node, options.shard, given.folder)
     try:
         kind = _StreamSaving if dataset._node.is_stream else _IndexSaving
         kind(dataset, place, options).save()
@@ -128,15 +129,15 @@ class _Saving:
         sample = self._sample()
         check_images(sample.kind, self.options.images)
         told = made_by(self.node, sample, self.options.images)
+        if is_complete(self.place, told):
+            return
         try:
             self._save(sample, told)
-        except FileError:  # another process may have completed the folder, and removed what it had
+        except FileError:  # in a bucket, who completes the folder removes what others may read
             if not is_complete(self.place, told):
                 raise
 
     def _save(self, sample: Encoded, told: Json) -> None:
-        if is_complete(self.place, told):
-            return
         with open_journal(self.place, self.options.shard) as journal:
             if is_complete(self.place, told):  # by another process, until this one had the lock
                 return

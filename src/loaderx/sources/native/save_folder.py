@@ -9,6 +9,9 @@ and made again.  A truncated last line is ignored.
 Several processes may save one dataset, a shard each: some consecutive parts, with a journal of its
 own (`save_journal`).  The last of them joins the parts of all.
 
+A folder behind a URL has an object with its line beside each part, in place of a journal, and no
+part of it ever gets another name (`SaveBucket`).
+
 A folder that ``.cache(path)`` fills has a subfolder for that until then (`row_folder`).
 """
 
@@ -56,7 +59,7 @@ from loaderx.sources.native.save_journal import (
 )
 from loaderx.sources.native.writer import PartWriter, has_columns, publish, working_folder
 from loaderx.sources.remote.bucket import Bucket
-from loaderx.sources.remote.remote_files import at_once
+from loaderx.sources.remote.store import at_once
 from loaderx.sources.remote.urls import check_url, is_url, public_url, scheme_of
 
 FILLING = ".filling"
@@ -239,9 +242,9 @@ class SaveFolder:
 class SaveBucket(SaveFolder):
     """A folder behind a URL, into which any number of processes may save the dataset.
 
-    A part is whole when its line is there.  Nothing is renamed, and nothing removed before the
-    folder is complete: what a killed run has left is put again under the same names, or removed
-    then.
+    A part is complete when its line is there.  Its name has a digest of its content, so what one
+    process puts is never overwritten with anything else.  Nothing is removed before the folder is
+    complete: what killed processes have left is then put again, or not named by ``loaderx.json``.
     """
 
     _journal: BucketJournal
@@ -266,7 +269,7 @@ class SaveBucket(SaveFolder):
     def finish(self, description: Description) -> None:
         self._journal.bucket.look()
         self._check_whole()
-        # Another process may have been first: with this dataset, or with another one.
+        # Another process may be first: with this dataset, or with another one, which is refused.
         self._journal.bucket.put(MARK, described(description), is_new=True)
         is_complete(self.folder, description.made_by)
 

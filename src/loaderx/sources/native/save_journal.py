@@ -6,6 +6,8 @@ processes save the same.  While shards are saved, their processes also share the
 ``saving.jsonl``.  Whoever gets that one exclusively knows that nobody writes parts, and may join
 those of all shards.
 
+Behind a URL there are neither locks nor journals (`BucketJournal`).
+
 On file systems without locks there are lock files with the same meaning, ``saving.lock`` and
 ``saving-2-of-8.lock``.  A process first makes its own, then looks for those that exclude it.
 """
@@ -27,7 +29,7 @@ from loaderx.sources.mapping import reading
 from loaderx.sources.native.layout import sync_folder
 from loaderx.sources.remote.bucket import Bucket
 from loaderx.sources.remote.private_files import HAS_LOCKS, lock, try_lock
-from loaderx.sources.remote.remote_files import at_once
+from loaderx.sources.remote.store import at_once
 from loaderx.sources.remote.urls import is_url
 
 WHOLE = (0, 1)
@@ -91,7 +93,7 @@ class Journal:
 class BucketJournal(Journal):
     """In place of a journal, a bucket has an object for each part, which is put after its files.
 
-    There are no locks: who writes a part again puts the same under the same names.
+    No lock is needed, whatever the shard: who writes a part again puts the same once more.
     """
 
     name = ""

@@ -27,7 +27,7 @@ from loaderx.sources.native.layout import (
     sync_folder,
 )
 from loaderx.sources.remote.bucket import Bucket
-from loaderx.sources.remote.remote_files import at_once
+from loaderx.sources.remote.store import at_once
 from loaderx.sources.remote.urls import is_url
 from loaderx.tree import Array
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from loaderx.errors import FileError
-from loaderx.sources.remote.remote_files import writable_store
 from loaderx.sources.remote.store import FIRST_ATTEMPTS, retrying
 
 
@@ -14,6 +13,8 @@ class Bucket:
     """The folder.  Names are paths below it."""
 
     def __init__(self, url: str) -> None:
+        from loaderx.sources.remote.remote_files import writable_store  # late: most are on disk
+
         self.url, self._store = url, writable_store(url)
         self.files: dict[str, int] = {}  # their sizes, as `look` has found them
 

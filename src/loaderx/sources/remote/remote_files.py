@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO
 
 import numpy as np
 
@@ -31,15 +31,13 @@ from loaderx.sources.remote.store import (
     NoRangesError,
     RemoteFile,
     Store,
+    at_once,
     retrying,
 )
 from loaderx.sources.remote.transfer import fetch_pieces
 from loaderx.sources.remote.urls import is_http, public_url, scheme_of
 from loaderx.tree import Array
 
-T = TypeVar("T")
-
-_CONCURRENCY = 64  # requests that look up files: they are small
 _MARK_BYTES = 1 << 16  # read of a file that lists all others, which is needed anyway
 _MARKS = ("loaderx.json", "state.json", "dataset_dict.json", "dataset_info.json")
 _MAGIC = re.compile(r"[*?\[]")
@@ -282,19 +280,6 @@ class RemoteFiles:
                 return np.empty(0, np.uint8)
             # The map holds the lock of the file, so that it is not evicted.
             return map_array(file, np.dtype(np.uint8), (identity.size,))
-
-
-def at_once(work: Callable[..., T], asked: Sequence[object]) -> list[T]:
-    """The results of ``work`` for all at once, to save round trips."""
-    if not asked:
-        return []
-    from concurrent.futures import ThreadPoolExecutor  # late: it imports logging
-
-    with ThreadPoolExecutor(min(_CONCURRENCY, len(asked)), "loaderx-download") as pool:
-        try:
-            return list(pool.map(work, asked))
-        finally:
-            pool.shutdown(cancel_futures=True)
 
 
 def writable_store(url: str) -> ObjectStore | FsspecStore:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from loaderx.errors import FileError, bytes_setting
@@ -14,6 +14,7 @@ T = TypeVar("T")
 
 ATTEMPTS = 6
 FIRST_ATTEMPTS = 3  # to reach a server at all: a wrong host should be reported soon
+_CONCURRENCY = 64  # requests for many files: they are small, or there are few
 TIMEOUT_S = 30.0  # without any byte received
 HEAD_BYTES = 512  # that come with the lookup of a file
 READ_BYTES = 1 << 20  # to read at once
@@ -157,3 +158,16 @@ def retrying(
             pause(max(error.after_s, random.uniform(longest / 2, longest)), is_stopped)
             longest = min(longest * GROWTH, _LONGEST_PAUSE_S)
     raise AssertionError
+
+
+def at_once(work: Callable[..., T], asked: Sequence[object]) -> list[T]:
+    """The results of ``work`` for all at once, to save round trips."""
+    if not asked:
+        return []
+    from concurrent.futures import ThreadPoolExecutor  # late: it imports logging
+
+    with ThreadPoolExecutor(min(_CONCURRENCY, len(asked)), "loaderx-download") as pool:
+        try:
+            return list(pool.map(work, asked))
+        finally:
+            pool.shutdown(cancel_futures=True)
