@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -346,18 +345,26 @@ def test_what_a_killed_process_has_left_here_is_removed(bucket, tmp_path):
 # Several at once --------------------------------------------------------------------------------
 
 
-def test_two_that_save_the_same_at_once(bucket, whole):
-    """They do each other no harm: one of them may find the folder complete."""
-    threads = [
-        threading.Thread(target=save, args=(bucket.url, engine))
-        for engine in ("inline", InCaller(), InCaller(2))
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(100)
-    save(bucket.url)
-    assert content_there(bucket.files) == whole
+@pytest.mark.parametrize("times", [1, pytest.param(15, marks=pytest.mark.large)])
+@pytest.mark.parametrize(
+    "jobs",
+    [
+        [("inline", None), (InCaller(), None), (InCaller(2), None)],
+        [("inline", (index, 4)) for index in range(4)],
+        [("inline", (0, 2)), ("inline", (1, 2)), (InCaller(), (1, 2)), ("inline", None)],
+    ],
+    ids=["whole", "shards", "both"],
+)
+def test_several_at_once(jobs, times, bucket, whole):
+    """They do each other no harm, and none fails: it may find the folder complete."""
+    for _ in range(times):
+        bucket.server.files.clear()
+        with ThreadPoolExecutor(len(jobs)) as pool:
+            for done in [pool.submit(save, bucket.url, *job) for job in jobs]:
+                done.result()
+        assert content_there(bucket.files) == whole or jobs[0][1] is None
+        save(bucket.url)
+        assert content_there(bucket.files) == whole
 
 
 def test_completed_by_another_process_at_the_last_moment(bucket, whole):
