@@ -57,7 +57,7 @@ from loaderx.sources.native.save_journal import (
     is_journal,
     remove_journals,
 )
-from loaderx.sources.native.writer import PartWriter, has_columns, publish, working_folder
+from loaderx.sources.native.writer import PartWriter, has_columns, publish, remove_left, workspace
 from loaderx.sources.remote.bucket import Bucket
 from loaderx.sources.remote.store import at_once
 from loaderx.sources.remote.urls import check_url, is_url, public_url, scheme_of
@@ -254,11 +254,11 @@ class SaveBucket(SaveFolder):
         return all(have.get(f"{name}/{file}") == size for file, size in files.items())
 
     def remove_unfinished(self) -> None:
-        pass
+        remove_left()  # by workers that were stopped
 
     @contextlib.contextmanager
     def local(self, part: Part, *names: str) -> Iterator[str]:
-        place = working_folder()
+        place = workspace()
         try:
             for name in names or part.files:
                 Path(place, name).write_bytes(self._journal.bucket.read(f"{part.name}/{name}"))

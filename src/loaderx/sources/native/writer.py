@@ -53,7 +53,7 @@ class PartWriter:
         self._folder, self._number = folder, number
         self.temporary = f"{self.name}.{secrets.token_hex(4)}.tmp"
         if is_url(folder):
-            self._temporary = working_folder()
+            self._temporary = workspace()
         else:
             self._temporary = os.path.join(folder, self.temporary)
             os.makedirs(self._temporary)
@@ -137,12 +137,16 @@ class PartWriter:
             self.remove()
 
 
-def working_folder() -> str:
-    """A new folder on this machine; removes those of processes that have died."""
-    place = tempfile.gettempdir()
-    for name in os.listdir(place):
-        if name.startswith(_WORKING) and is_dead(name[len(_WORKING) :].rpartition("-")[0]):
-            shutil.rmtree(os.path.join(place, name), ignore_errors=True)
+def remove_left() -> None:
+    """Removes the workspaces of processes that have died."""
+    for one in os.scandir(tempfile.gettempdir()):
+        if one.name.startswith(_WORKING) and is_dead(one.name.split("-", 2)[2].rpartition("-")[0]):
+            shutil.rmtree(one.path, ignore_errors=True)
+
+
+def workspace() -> str:
+    """A new folder of this process, on this machine."""
+    remove_left()
     return tempfile.mkdtemp(prefix=f"{_WORKING}{own_mark()}-")
 
 

@@ -142,9 +142,8 @@ class ObjectStore:
     def put(self, address: str, content: bytes | Path, *, is_new: bool = False) -> None:
         key, mode = self._key(address), "create" if is_new else "overwrite"
         try:
-            self._obstore.put(self._store, key, content, mode=mode, max_concurrency=_CHUNKS)
-        except self._obstore.exceptions.AlreadyExistsError:
-            pass
+            with contextlib.suppress(self._obstore.exceptions.AlreadyExistsError):
+                self._obstore.put(self._store, key, content, mode=mode, max_concurrency=_CHUNKS)
         except Exception as error:
             if not is_new or "501 Not Implemented" not in str(error):
                 self._refuse(address, error, "written")
