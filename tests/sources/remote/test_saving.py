@@ -225,6 +225,12 @@ def test_a_local_copy_is_complete(bucket, whole, tmp_path):
     assert content(tmp_path / "copy") == before
 
 
+def test_a_copy_of_a_local_folder_is_complete(bucket, whole):
+    bucket.server.files |= {f"/bucket/data/odd/{name}": data for name, data in whole.items()}
+    save(bucket.url)
+    assert (bucket.files, bucket.puts()) == (whole, [])
+
+
 def test_convert(bucket, tmp_path, capsys):
     np.savez(tmp_path / "a.npz", x=np.arange(50))
     source = str(tmp_path / "a.npz")
