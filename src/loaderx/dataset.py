@@ -864,12 +864,13 @@ class Dataset(Generic[T], metaclass=DatasetType):
         None, and lists or dicts of them.  Python numbers are saved as in batches (int32, float32).
 
         Args:
-            folder: new, empty, or left by an interrupted save.
+            folder: new, empty, or left by an interrupted save; or the URL of one in a bucket
+                (``s3://``, ``gs://``, ``az://``, and schemes of fsspec).
             part_bytes: the approximate size of a part.  Workers write whole parts if there are
                 enough of them for all; else they share the records of each.
             images: leaves that hold the bytes of image files; `open` will decode them.
             engine, num_workers: as in `DataLoader`.  Workers on other machines write the parts
-                themselves, so they must see the folder under the same path.
+                themselves, so they must see the folder under the same path, or reach the bucket.
             shard: ``(index, count)`` for ``count`` processes that save one dataset into one folder,
                 on any machines that share it; each calls this with its own index.  The last to end
                 completes the folder, which then has the files that a single save writes.

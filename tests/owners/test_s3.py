@@ -1,15 +1,17 @@
-"""S3 as moto plays it, read through obstore: the stream is that of the local files."""
+"""S3 as moto plays it, read and written through obstore: streams and files are the local ones."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 from file_families import WRITERS
 from loaderx import DataLoader, Dataset
 from loaderx.errors import FileError
 from oracle import assert_same
+from saved_records import content, content_there
 
 pytestmark = [pytest.mark.owners, pytest.mark.foreign]
 
@@ -85,3 +87,36 @@ def test_what_is_not_there(bucket, tmp_path):
         Dataset.open("s3://nobucket/x", cache=tmp_path / "cache")
     with pytest.raises(FileError, match="there is no file or folder s3://bucket-.*/none"):
         Dataset.open(f"s3://{bucket.name}/none", cache=tmp_path / "cache")
+
+
+def odd(index):
+    """Of another type late, in no record of the sample."""
+    number = int(index)
+    return {"x": np.arange(4 if number == 91 else 3) + number, "t": "t" * (number % 5)}
+
+
+@pytest.mark.parametrize("engine", ["inline", "threads", "processes"])
+def test_what_is_saved_is_what_is_saved_locally(bucket, tmp_path, engine):
+    ds, url = Dataset.range(100).map(odd), f"s3://{bucket.name}/saved"
+    ds.save(tmp_path / "local", part_bytes=300, engine="inline")
+    for index in range(2):  # as if the first had been stopped
+        ds.save(url, part_bytes=300, engine=engine, num_workers=1, shard=(index, 2))
+    pages = bucket.client.get_paginator("list_objects_v2").paginate(Bucket=bucket.name)
+    keys = [one["Key"] for page in pages for one in page["Contents"]]
+    found = {
+        key.removeprefix("saved/"): bucket.client.get_object(Bucket=bucket.name, Key=key)["Body"]
+        for key in keys
+    }
+    there = content_there({name: body.read() for name, body in found.items()})
+    assert there == content(tmp_path / "local")
+    assert_same(Dataset.open(url, cache=tmp_path / "cache").map(dict), [*ds])
+
+
+def test_a_large_file_in_pieces(bucket, tmp_path):
+    ds, url = Dataset.from_arrays(x=np.arange(1_500_000)), f"s3://{bucket.name}/saved"
+    ds.save(url, engine="inline")
+    ds.save(url)  # is complete
+    opened = Dataset.open(url, cache=tmp_path / "cache")
+    np.testing.assert_array_equal(opened.batch(1_500_000)[0]["x"], np.arange(1_500_000))
+    with pytest.raises(FileError, match="saved has another dataset"):
+        Dataset.range(5).save(url)

@@ -11,7 +11,7 @@ import threading
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, unescape
 
 HEAD = 512  # bytes by which a format is known
 COMMIT = "c0ffee" * 6
@@ -38,6 +38,10 @@ class FileServer:
         self.pages: dict[str, str] = {}  # the page that follows, in place of the right one
         self.kinds: dict[str, str] = {}  # what is told of the content, by path
         self.password = None  # "user:password" in base64, or a bearer token
+        self.buckets: set[str] = set()  # those that may be empty
+        self.uploads: dict[str, dict[int, bytes]] = {}  # their pieces, by number
+        self.written: dict[str, bytes] = {}  # objects that were put, also those that are gone
+        self.has_conditions = True  # of writes: only if there is no such object
         self.lock = threading.Lock()
         self.at: dict[str, str] = {}
 
@@ -154,6 +158,60 @@ class _Handler(BaseHTTPRequestHandler):
             return self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>", is_head=is_head)
         return self._send(path, data, fault, is_head)
 
+    def do_PUT(self):
+        """An object of S3, or a piece of one."""
+        owner, path, query, fault = self._change()
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if fault is not None:
+            return self._answer(fault, b"it failed")
+        etag = {"ETag": f'"{hashlib.md5(body).hexdigest()}"'}
+        if "uploadId" in query:
+            owner.uploads[query["uploadId"][0]][int(query["partNumber"][0])] = body
+            return self._answer(200, b"", etag)
+        is_new = self.headers.get("If-None-Match") == "*"
+        if is_new and not owner.has_conditions:
+            return self._answer(501, b"<Error><Code>NotImplemented</Code></Error>")
+        with owner.lock:
+            if is_new and path in owner.files:
+                return self._answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
+            owner.files[path] = owner.written[path] = body
+        return self._answer(200, b"", etag)
+
+    def do_POST(self):
+        """Removes objects of S3, or begins or completes one in pieces."""
+        owner, path, query, fault = self._change()
+        body = self.rfile.read(int(self.headers["Content-Length"] or 0)).decode()
+        if fault is not None:
+            return self._answer(fault, b"it failed")
+        if "uploadId" in query:
+            pieces = owner.uploads[query["uploadId"][0]]
+            owner.files[path] = b"".join(pieces[number] for number in sorted(pieces))
+            text = "<CompleteMultipartUploadResult><ETag>1</ETag></CompleteMultipartUploadResult>"
+        elif "uploads" in query:
+            with owner.lock:
+                number = str(len(owner.uploads))
+                owner.uploads[number] = {}
+            text = f"<UploadId>{number}</UploadId>"
+            text = f"<InitiateMultipartUploadResult>{text}</InitiateMultipartUploadResult>"
+        else:
+            text = ""
+            for key in re.findall("<Key>(.*?)</Key>", body):
+                owner.files.pop(f"{path.rstrip('/')}/{unescape(key)}", None)
+                text += f"<Deleted><Key>{key}</Key></Deleted>"
+            text = f"<DeleteResult>{text}</DeleteResult>"
+        return self._answer(200, text.encode(), {"Content-Type": "application/xml"})
+
+    def _change(self):
+        """The owner, path, query and fault of a request that changes something."""
+        owner, parts = self.owner, urlsplit(self.path)
+        path, query = unquote(parts.path), parse_qs(parts.query, keep_blank_values=True)
+        with owner.lock:
+            number = len(owner.requests)
+            owner.requests.append(f"{self.command} {path}")
+            owner.headers.append(dict(self.headers))
+        refused = owner.password and owner.password not in self.headers.get("Authorization", "")
+        return owner, path, query, 403 if refused else owner.fault(number, path)
+
     def _send(self, path, data, fault, is_head):
         owner = self.owner
         headers = {"Content-Type": owner.kinds.get(path, "application/octet-stream")}
@@ -189,9 +247,9 @@ class _Handler(BaseHTTPRequestHandler):
         """The second version of S3's listing."""
         bucket = path.strip("/")
         prefix, delimiter = query.get("prefix", [""])[0], query.get("delimiter", [""])[0]
-        keys = {name.removeprefix(f"/{bucket}/"): data for name, data in self.owner.files.items()
+        keys = {name.removeprefix(f"/{bucket}/"): data for name, data in [*self.owner.files.items()]
                 if name.startswith(f"/{bucket}/")}  # fmt: skip
-        if not keys:
+        if not keys and bucket not in self.owner.buckets:
             return self._answer(404, b"<Error><Code>NoSuchBucket</Code></Error>")
         found, folders = "", set()
         for key in sorted(keys):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 from loaderx.tree import as_array, flatten, same_structure
 
+_PART = re.compile(rb"(part-\d+)-[0-9a-f]{16}")
 DTYPES = [
     np.dtype(one) for one in ("?", "u1", "<i4", "<i8", ">i4", "<f4", "<f8", "<c8", "<M8[s]", "<U3")
 ]
@@ -91,6 +93,16 @@ def check_same(found, expected) -> None:
             dtype = want.dtype if want.ndim else want.dtype.newbyteorder("=")
             assert have.dtype == dtype, (found, expected)
         np.testing.assert_array_equal(have, want)
+
+
+def content_there(files):
+    """The files of a bucket, by their paths below a folder, as they are in a saved folder.
+
+    There the names of parts have digests, and ``loaderx.json`` names parts.
+    """
+    found = {_PART.sub(rb"\1", name.encode()).decode(): data for name, data in files.items()}
+    assert len(found) == len(files), "a part is there twice"
+    return {**found, "loaderx.json": _PART.sub(rb"\1", found["loaderx.json"])}
 
 
 def content(folder):

@@ -18,6 +18,16 @@ def stopped_at(event, work, folder):
 
     Events are calls that change what is on disk; of a write, half is done.  True if it was killed.
     """
+
+    def counted_work():
+        _count_calls(event)
+        work(folder)
+
+    return killed_in_fork(counted_work)
+
+
+def killed_in_fork(work):
+    """Runs ``work()`` in a fork, which may kill itself.  True if it did."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Python and JAX warn of forks
         child = os.fork()
@@ -29,34 +39,38 @@ def stopped_at(event, work, folder):
     try:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(50)
-        left, write = [event], os.write
-
-        def is_over():
-            left[0] -= 1
-            return left[0] < 0
-
-        def counted(function):
-            def call(*args, **named):
-                if is_over():
-                    os.kill(os.getpid(), signal.SIGKILL)
-                return function(*args, **named)
-
-            return call
-
-        def half_written(descriptor, data):
-            if is_over():
-                write(descriptor, data[: len(data) // 2])
-                os.kill(os.getpid(), signal.SIGKILL)
-            return write(descriptor, data)
-
-        for name in _CALLS:
-            setattr(os, name, counted(getattr(os, name)))
-        os.write = half_written
-        shutil.rmtree = counted(shutil.rmtree)
-        native_writer.PartWriter.append = counted(native_writer.PartWriter.append)
-        work(folder)
+        work()
         code = 0
     except BaseException:
         traceback.print_exc()
     finally:
         os._exit(code)
+
+
+def _count_calls(event):
+    """Kills this process before the event of this number."""
+    left, write = [event], os.write
+
+    def is_over():
+        left[0] -= 1
+        return left[0] < 0
+
+    def counted(function):
+        def call(*args, **named):
+            if is_over():
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*args, **named)
+
+        return call
+
+    def half_written(descriptor, data):
+        if is_over():
+            write(descriptor, data[: len(data) // 2])
+            os.kill(os.getpid(), signal.SIGKILL)
+        return write(descriptor, data)
+
+    for name in _CALLS:
+        setattr(os, name, counted(getattr(os, name)))
+    os.write = half_written
+    shutil.rmtree = counted(shutil.rmtree)
+    native_writer.PartWriter.append = counted(native_writer.PartWriter.append)

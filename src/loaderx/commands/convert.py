@@ -16,7 +16,6 @@ import argparse
 import contextlib
 import json
 import logging
-import os
 import sys
 
 import numpy as np
@@ -30,7 +29,7 @@ from loaderx.errors import ArgumentError, FileError, LoaderxError, RecordError, 
 from loaderx.frozen import Frozen
 from loaderx.loader.failures import Failure
 from loaderx.sources.images import decode_image
-from loaderx.sources.native.layout import MARK, read_description
+from loaderx.sources.native.save_folder import folder_path, saved_description
 from loaderx.tree import flatten
 
 _ENGINES = ("auto", "inline", "threads", "processes", "ray")
@@ -40,7 +39,7 @@ _LOOKED_AT = 16  # records to look at for the first that can be read
 
 def add(command: argparse.ArgumentParser) -> None:
     add_opening(command, "SRC")
-    command.add_argument("target", metavar="DST", help="a folder that is new or empty")
+    command.add_argument("target", metavar="DST", help="a folder that is new or empty, or its URL")
     command.add_argument("--decode", action="store_true", help="keep the pixels of images")
     command.add_argument("--resize", type=_size, metavar="SIZE", help="to 256, or to 240x320")
     command.add_argument("--skip-bad", action="store_true", help="leave out what is damaged")
@@ -48,7 +47,7 @@ def add(command: argparse.ArgumentParser) -> None:
         "--workers", "--num-workers", type=at_least_one, metavar="N", help="to use at most"
     )
     engine = command.add_argument("--engine", choices=_ENGINES, default="auto")
-    engine.help = "what runs the workers; ray uses a cluster whose machines share DST"
+    engine.help = "what runs the workers; ray uses a cluster whose machines all reach DST"
     shard = command.add_argument("--shard", type=_shard, metavar="I/N")
     shard.help = "save only a part: run the command N times, with 0/N, 1/N, ..., on any machines"
 
@@ -187,10 +186,11 @@ def _joined(parts: tuple[dict[str, object], dict[str, object]]) -> dict[str, obj
 
 def _report(options: argparse.Namespace, every: int, *, images: bool) -> None:
     target, shard = options.target, options.shard
-    if shard is not None and not os.path.exists(os.path.join(target, MARK)):
+    found = saved_description(folder_path("folder", target))
+    if found is None:
+        assert shard is not None
         say(f"shard {shard[0]}/{shard[1]} is saved, others are not yet: {target}")
         return
-    found = read_description(target)
     nbytes = size_text(sum(size for part in found.parts for size in part.files.values()))
     count = f"{len(found.parts):,} part{'s' if len(found.parts) != 1 else ''}"
     say(f"{found.records:,} records, {nbytes} in {count}: {target}")

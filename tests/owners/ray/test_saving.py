@@ -12,7 +12,7 @@ import pytest
 from loaderx import Dataset
 from loaderx.engines import Ray
 from loaderx.testing.engine_work import wait_until
-from saved_records import content
+from saved_records import content, content_there
 from tests.owners.ray.actors import actors
 
 pytestmark = [
@@ -30,17 +30,31 @@ def texts(count=600):
     return Dataset.range(count).map(made)
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-def test_the_files_are_those_of_one_process(workers, tmp_path):
+def place(folder, kind):
+    """Where Ray's workers save: a folder, or its URL, to which each of them uploads its parts."""
+    if kind == "url":
+        pytest.importorskip("fsspec", reason="needs fsspec")
+        return f"file://{folder / 'ray'}"
+    return folder / "ray"
+
+
+def check_same(folder, kind):
+    found = content(folder / "ray")
+    assert (content_there(found) if kind == "url" else found) == content(folder / "inline")
+
+
+@pytest.mark.parametrize(("workers", "kind"), [(1, "folder"), (3, "folder"), (3, "url")])
+def test_the_files_are_those_of_one_process(workers, kind, tmp_path):
     texts().save(tmp_path / "inline", part_bytes=4000, engine="inline")
-    texts().save(tmp_path / "ray", part_bytes=4000, engine=Ray(workers))
+    texts().save(place(tmp_path, kind), part_bytes=4000, engine=Ray(workers))
     assert len(list((tmp_path / "ray").glob("part-*"))) > 10
-    assert content(tmp_path / "ray") == content(tmp_path / "inline")
+    check_same(tmp_path, kind)
     wait_until(lambda: not actors(), "the actors to end")
 
 
 @pytest.mark.filterwarnings("ignore:the worker on .* has died")
-def test_workers_that_are_killed_while_they_write(tmp_path):
+@pytest.mark.parametrize("kind", ["folder", "url"])
+def test_workers_that_are_killed_while_they_write(kind, tmp_path):
     texts().save(tmp_path / "inline", part_bytes=4000, engine="inline")
     is_over, killed = threading.Event(), []
 
@@ -54,9 +68,9 @@ def test_workers_that_are_killed_while_they_write(tmp_path):
     thread = threading.Thread(target=kill)
     thread.start()
     try:
-        texts().save(tmp_path / "ray", part_bytes=4000, engine=Ray(3))
+        texts().save(place(tmp_path, kind), part_bytes=4000, engine=Ray(3))
     finally:
         is_over.set()
         thread.join()
-    assert content(tmp_path / "ray") == content(tmp_path / "inline")
+    check_same(tmp_path, kind)
     wait_until(lambda: not actors(), "the actors to end")

@@ -10,7 +10,8 @@ The type of a column is found as records come, and only grows wider: a part begi
 the sample and of the parts before it, and at the end parts with a narrower type are written again.
 
 Of several processes that save a shard each, the last joins the parts: it holds the journal of the
-whole folder, which is free only while nobody writes parts (`save_journal`).
+whole folder, which is free only while nobody writes parts (`save_journal`).  In a bucket there are
+no locks, and any process that finds all parts may complete the folder (`SaveBucket`).
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ from loaderx.sources.cache.folder import Json
 from loaderx.sources.columns.linear import as_lines
 from loaderx.sources.columns.record_columns import Encoded
 from loaderx.sources.native.save_folder import (
+    SaveBucket,
     SaveFolder,
     check_folder,
     folder_path,
@@ -59,6 +61,7 @@ from loaderx.sources.native.save_folder import (
 from loaderx.sources.native.save_journal import WHOLE, FolderInUseError, Journal, open_journal
 from loaderx.sources.native.save_parts import PartsWriter, check_images, finish, known_type
 from loaderx.sources.progress import Progress, progress
+from loaderx.sources.remote.urls import is_url
 from loaderx.tree import Tree
 
 _STEP_BYTES, _STEP_RECORDS = 1 << 22, 1 << 13  # approximate limits of one step
@@ -85,8 +88,8 @@ def save(dataset: Dataset[Tree], given: SaveArguments) -> None:
         engine_of(engine, given.num_workers, None),
         shard_of(given.shard),
     )
-    _check_chain(dataset._node, options.shard, given.folder)
     check_folder(place)
+    _check_chain(dataset._node, options.shard, given.folder)
     try:
         kind = _StreamSaving if dataset._node.is_stream else _IndexSaving
         kind(dataset, place, options).save()
@@ -128,6 +131,13 @@ class _Saving:
         told = made_by(self.node, sample, self.options.images)
         if is_complete(self.place, told):
             return
+        try:
+            self._save(sample, told)
+        except FileError:  # in a bucket, who completes the folder removes what others may read
+            if not is_complete(self.place, told):
+                raise
+
+    def _save(self, sample: Encoded, told: Json) -> None:
         with open_journal(self.place, self.options.shard) as journal:
             if is_complete(self.place, told):  # by another process, until this one had the lock
                 return
@@ -141,8 +151,10 @@ class _Saving:
 
     def _folder(self, journal: Journal, told: Json, sample: Encoded) -> SaveFolder:
         most = max(1, self.options.part_bytes // record_bytes(sample))
-        _, shards = self.options.shard
-        return SaveFolder(journal, told, most, records=self.node.length or 0, shards=shards)
+        _, count = self.options.shard
+        # In a bucket, a part is the same with any number of shards.
+        kind, shards = (SaveBucket, 1) if is_url(self.place) else (SaveFolder, count)
+        return kind(journal, told, most, records=self.node.length or 0, shards=shards)
 
     def _join(self, told: Json, sample: Encoded) -> None:
         """Completes the folder, if all shards are there and nobody else does it."""

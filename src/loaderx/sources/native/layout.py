@@ -122,6 +122,17 @@ def part_name(number: int) -> str:
 
 def write_description(folder: str, description: Description) -> None:
     """Writes ``loaderx.json``, which makes the folder complete."""
+    temporary = os.path.join(folder, f"{MARK}.{secrets.token_hex(4)}.tmp")
+    with open(temporary, "wb") as file:
+        file.write(described(description))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, os.path.join(folder, MARK))
+    sync_folder(folder)
+
+
+def described(description: Description) -> bytes:
+    """The content of ``loaderx.json``."""
     told: Json = {
         "format": "loaderx",
         "version": VERSIONS[any(map(_has_lines, description.columns.values()))],
@@ -133,13 +144,7 @@ def write_description(folder: str, description: Description) -> None:
         "made_from": [[shard.name, shard.records] for shard in description.made_from],
         "made_by": description.made_by,
     }
-    temporary = os.path.join(folder, f"{MARK}.{secrets.token_hex(4)}.tmp")
-    with open(temporary, "w", encoding="utf-8") as file:
-        json.dump(told, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, os.path.join(folder, MARK))
-    sync_folder(folder)
+    return json.dumps(told, indent=1).encode()
 
 
 def _has_lines(kind: ColumnType) -> bool:

@@ -9,6 +9,9 @@ and made again.  A truncated last line is ignored.
 Several processes may save one dataset, a shard each: some consecutive parts, with a journal of its
 own (`save_journal`).  The last of them joins the parts of all.
 
+A folder behind a URL has an object with its line beside each part, in place of a journal, and no
+part of it ever gets another name (`SaveBucket`).
+
 A folder that ``.cache(path)`` fills has a subfolder for that until then (`row_folder`).
 """
 
@@ -20,11 +23,13 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from loaderx.errors import ArgumentError, ArgumentTypeError, FileError
 from loaderx.frozen import Frozen
-from loaderx.sources.cache.folder import Json
+from loaderx.sources.cache.folder import Json, cache_folder
 from loaderx.sources.columns.data import ColumnType
+from loaderx.sources.files.arrays import open_npy
 from loaderx.sources.mapping import reading
 from loaderx.sources.native.layout import (
     MARK,
@@ -32,6 +37,7 @@ from loaderx.sources.native.layout import (
     Description,
     Part,
     RecordKind,
+    described,
     part_json,
     part_of,
     read_description,
@@ -44,17 +50,21 @@ from loaderx.sources.native.save_journal import (
     JOURNAL,
     OWN,
     WHOLE,
+    BucketJournal,
     Journal,
     Line,
     Shard,
     is_journal,
     remove_journals,
 )
-from loaderx.sources.native.writer import PartWriter, has_columns, publish
-from loaderx.sources.remote.urls import is_url
+from loaderx.sources.native.writer import PartWriter, has_columns, publish, remove_left, workspace
+from loaderx.sources.remote.bucket import Bucket
+from loaderx.sources.remote.store import at_once
+from loaderx.sources.remote.urls import check_url, is_url, public_url, scheme_of
 
 FILLING = ".filling"
-_PART = re.compile(r"part-(\d{5,})(\.[0-9a-f]+\.tmp)?")
+_PART = re.compile(r"part-(\d{5,})(-[0-9a-f]{16}|\.[0-9a-f]+\.tmp)?")
+_BEGUN = re.compile(rf"{OWN}|part-\d{{5,}}-[0-9a-f]{{16}}")
 _OWN = re.compile(rf"{_PART.pattern}|loaderx\.json(\.[0-9a-f]+\.tmp)?|{OWN}|\.filling")
 
 
@@ -68,7 +78,7 @@ class SavedPart(Frozen):
 
     @property
     def number(self) -> int:
-        return int(self.part.name.removeprefix("part-"))
+        return int(self.part.name.split("-")[1])  # a digest follows in a bucket
 
     def line(self) -> Line:
         return {
@@ -127,13 +137,12 @@ class SaveFolder:
         self.numbers = shard_of(-(-records // self.part_records), journal.shard)
         with _damage_told(self.folder):
             self._find_parts(lines)
-        if not self.parts or len(lines[journal.name]) < 2:
+        if not self.parts or len(lines.get(journal.name, ())) < 2:
             journal.begin(begun)
-            sync_folder(self.folder)
 
     def _begun_by(self, journals: dict[str, list[Line]]) -> Iterator[Line]:
         """The first lines of the journals that have parts."""
-        if not any(map(_PART.fullmatch, os.listdir(self.folder))):
+        if not any(map(_PART.fullmatch, _entries(self.folder))):
             return
         for name, lines in journals.items():
             if len(lines) > 1:
@@ -192,26 +201,77 @@ class SaveFolder:
         publish(self.folder, saved.temporary, saved.part.name)
         self.parts[saved.number] = saved
 
+    @contextlib.contextmanager
+    def local(self, part: Part, *names: str) -> Iterator[str]:
+        """A folder of this machine that has these files of a part, or all."""
+        yield os.path.join(self.folder, part.name)
+
+    def nulls(self, name: str) -> int:
+        """How many values are missing, by the files of this name."""
+
+        def missing(saved: SavedPart) -> int:
+            with self.local(saved.part, name) as place:
+                return int((~open_npy(os.path.join(place, name))).sum())
+
+        return sum(at_once(missing, [*self.parts.values()]))
+
     def widen(self, number: int, kind: ColumnType) -> None:
         """Writes a part again, with a wider type."""
-        old = self.parts[number]
-        with PartWriter(self.folder, number, columns_of(kind)[1]) as writer:
-            place = os.path.join(self.folder, old.part.name)
+        old, columns = self.parts[number], columns_of(kind)[1]
+        with self.local(old.part) as place, PartWriter(self.folder, number, columns) as writer:
             writer.append_files(place, columns_of(old.kind)[1])
             self.add(SavedPart(writer.finish(), kind, old.state, writer.temporary))
 
     def finish(self, description: Description) -> None:
         """Makes the folder complete."""
+        self._check_whole()
+        self.remove_unfinished()
+        write_description(self.folder, description)
+        remove_journals(self.folder)
+        sync_folder(self.folder)
+
+    def _check_whole(self) -> None:
         for one in self.parts.values():
             if not self._is_whole(one, one.part.name):
                 raise FileError(
                     f"{os.path.join(self.folder, one.part.name)} was changed while it was being "
                     "saved. Save again: what is whole is kept."
                 )
-        self.remove_unfinished()
-        write_description(self.folder, description)
-        remove_journals(self.folder)
-        sync_folder(self.folder)
+
+
+class SaveBucket(SaveFolder):
+    """A folder behind a URL, into which any number of processes may save the dataset.
+
+    A part is complete when its line is there.  Its name has a digest of its content, so what one
+    process puts is never overwritten with anything else.  Nothing is removed before the folder is
+    complete: what killed processes have left is then put again, or not named by ``loaderx.json``.
+    """
+
+    _journal: BucketJournal
+
+    def _is_whole(self, saved: SavedPart, name: str) -> bool:
+        have, files = self._journal.bucket.files, saved.part.files
+        return all(have.get(f"{name}/{file}") == size for file, size in files.items())
+
+    def remove_unfinished(self) -> None:
+        remove_left()  # by workers that were stopped
+
+    @contextlib.contextmanager
+    def local(self, part: Part, *names: str) -> Iterator[str]:
+        place = workspace()
+        try:
+            for name in names or part.files:
+                Path(place, name).write_bytes(self._journal.bucket.read(f"{part.name}/{name}"))
+            yield place
+        finally:
+            shutil.rmtree(place)
+
+    def finish(self, description: Description) -> None:
+        self._journal.bucket.look()
+        self._check_whole()
+        # Another process may be first: with this dataset, or with another one, which is refused.
+        self._journal.bucket.put(MARK, described(description), is_new=True)
+        is_complete(self.folder, description.made_by)
 
 
 def shard_of(parts: int, shard: Shard) -> range:
@@ -244,19 +304,16 @@ def check_folder(folder: str, *, fills: bool = False) -> None:
 
     One that ``.cache(path)`` has begun to fill is accepted only with ``fills``.
     """
-    try:
-        names = sorted(os.listdir(folder))
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise FileError(f"cannot save into {folder}: {error}.") from error
+    if is_url(folder):
+        _check_writable(folder, fills=fills)
+    names = _entries(folder)
     others = [name for name in names if not _OWN.fullmatch(name)]
     if FILLING in names and MARK not in names and not fills:
         raise FileError(
             f"cannot save into {folder}: .cache(path) has begun to fill it. Continue with that, "
             "or remove it."
         )
-    is_begun = {MARK, FILLING} & set(names) or any(map(is_journal, names))
+    is_begun = {MARK, FILLING} & set(names) or any(map(_BEGUN.fullmatch, names))
     if others or (names and not is_begun):
         raise FileError(
             f"cannot save into {folder}: it has other files, such as {(others or names)[0]}. Give "
@@ -264,30 +321,63 @@ def check_folder(folder: str, *, fills: bool = False) -> None:
         )
 
 
+def _entries(folder: str) -> list[str]:
+    if is_url(folder):
+        return sorted(Bucket(folder).entries())
+    try:
+        return sorted(os.listdir(folder)) if os.path.exists(folder) else []
+    except OSError as error:
+        raise FileError(f"cannot save into {folder}: {error}.") from error
+
+
 def folder_path(name: str, given: object) -> str:
     """The folder given as the argument ``name``."""
     if not isinstance(given, (str, os.PathLike)):
         raise ArgumentTypeError(f"`{name}` must be a path, got {given!r}.")
     path = os.fspath(given)
-    if is_url(path):
+    return path.rstrip("/") if is_url(path) else os.path.abspath(os.path.expanduser(path))
+
+
+def _check_writable(url: str, *, fills: bool) -> None:
+    """Refuses URLs at which nothing can be saved."""
+    check_url(url)
+    if fills or scheme_of(url) in ("http", "https", "hf"):
+        why = ".cache(path) fills folders only" if fills else "loaderx only reads from there"
         raise ArgumentError(
-            f"`{name}` is the URL {path}: give a folder, and copy it there when it is complete."
+            f"cannot save into {public_url(url)}: {why}. Give a folder, and copy it there when it "
+            "is complete; or write .save(url) with the URL of a bucket (s3, gs, az)."
         )
-    return os.path.abspath(os.path.expanduser(path))
 
 
 def is_complete(folder: str, made_by: Json) -> bool:
     """True if the folder holds this dataset, complete.  One that holds another is refused."""
-    if not os.path.exists(os.path.join(folder, MARK)):
+    found = saved_description(folder)
+    if found is None:
         return False
-    found = read_description(folder)
     if found.made_by != made_by:
         raise another_dataset(folder, "has", found.made_by, made_by)
     # A run may have been killed between its last steps, or the folder may be read-only.
+    if is_url(folder):
+        _remove_others(Bucket(folder), {MARK, *(part.name for part in found.parts)})
+        return True
     with contextlib.suppress(OSError):
         remove_journals(folder)
     shutil.rmtree(os.path.join(folder, FILLING), ignore_errors=True)
     return True
+
+
+def saved_description(folder: str) -> Description | None:
+    """The description of a folder; None if it is not complete."""
+    is_there = MARK in _entries(folder)
+    return read_description(folder, cache_folder(None).files) if is_there else None
+
+
+def _remove_others(bucket: Bucket, kept: set[str]) -> None:
+    """Removes what is needed only until the folder is complete."""
+    if set(bucket.entries()) - kept:
+        bucket.look()
+        others = [(name, name.partition("/")[0]) for name in bucket.files]
+        bucket.remove([name for name, top in others if top not in kept and _OWN.fullmatch(top)])
 
 
 def check_complete(folder: str, names: Sequence[str]) -> None:

@@ -6,6 +6,8 @@ processes save the same.  While shards are saved, their processes also share the
 ``saving.jsonl``.  Whoever gets that one exclusively knows that nobody writes parts, and may join
 those of all shards.
 
+Behind a URL there are neither locks nor journals (`BucketJournal`).
+
 On file systems without locks there are lock files with the same meaning, ``saving.lock`` and
 ``saving-2-of-8.lock``.  A process first makes its own, then looks for those that exclude it.
 """
@@ -24,16 +26,21 @@ from loaderx.errors import FileError
 from loaderx.sources.cache.folder import Json
 from loaderx.sources.cache.owners import is_dead, own_mark
 from loaderx.sources.mapping import reading
+from loaderx.sources.native.layout import sync_folder
+from loaderx.sources.remote.bucket import Bucket
 from loaderx.sources.remote.private_files import HAS_LOCKS, lock, try_lock
+from loaderx.sources.remote.store import at_once
+from loaderx.sources.remote.urls import is_url
 
 WHOLE = (0, 1)
 """The shard that is the whole dataset."""
 
 _STEM, _OF_SHARD = "saving", r"saving-\d+-of-\d+"
 JOURNAL = f"{_STEM}.jsonl"
-_JOURNAL = re.compile(rf"({_STEM}|{_OF_SHARD})\.jsonl")
+_OF_PART = re.compile(rf"{_STEM}-\d{{5,}}-[0-9a-f]{{16}}\.json")  # in a bucket
+_JOURNAL = re.compile(rf"({_STEM}|{_OF_SHARD})\.jsonl|{_OF_PART.pattern}")
 _SHARD_LOCK = re.compile(rf"{_OF_SHARD}\.lock")
-OWN = rf"({_STEM}|{_OF_SHARD})\.(jsonl|lock)"
+OWN = rf"({_STEM}|{_OF_SHARD})\.(jsonl|lock)|{_OF_PART.pattern}"
 """Names of journals and lock files."""
 
 JOINING_S = 30.0  # how long a shard waits for a process that may be about to join the parts
@@ -73,6 +80,7 @@ class Journal:
         """Replaces all lines by one."""
         self.file.truncate(0)
         self.append(line)
+        sync_folder(self.folder)
 
     def append(self, line: Line) -> None:
         """Adds a line, and waits until it is on disk."""
@@ -80,6 +88,36 @@ class Journal:
         self.file.write(json.dumps(line).encode() + b"\n")
         self.file.flush()
         os.fsync(self.file.fileno())
+
+
+class BucketJournal(Journal):
+    """In place of a journal, a bucket has an object for each part, which is put after its files.
+
+    No lock is needed, whatever the shard: who writes a part again puts the same once more.
+    """
+
+    name = ""
+
+    def __init__(self, url: str, shard: Shard) -> None:
+        self.folder, self.shard, self.bucket = url, shard, Bucket(url)
+
+    def lines(self) -> dict[str, list[Line]]:
+        """The first line of all journals, and that of a part, for each part."""
+        self.bucket.look()
+        names = [name for name in self.bucket.files if _OF_PART.fullmatch(name)]
+        found = {}
+        for name, content in zip(names, at_once(self.bucket.read, names), strict=True):
+            with contextlib.suppress(ValueError):  # cut off, where files appear before they end
+                found[name] = json.loads(content)
+        return found
+
+    def begin(self, line: Line) -> None:
+        """The first line, which goes with each part."""
+        self._begun = line
+
+    def append(self, line: Line) -> None:
+        name = str(line["name"]).replace("part", _STEM)
+        self.bucket.put(f"{name}.json", json.dumps([self._begun, line]).encode())
 
 
 def journals_in(folder: str) -> set[str]:
@@ -108,6 +146,9 @@ def _stem(shard: Shard) -> str:
 @contextlib.contextmanager
 def open_journal(folder: str, shard: Shard = WHOLE) -> Iterator[Journal]:
     """The journal of a folder or shard, created if needed and locked against other processes."""
+    if is_url(folder):
+        yield BucketJournal(folder, shard)
+        return
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, _stem(shard))
     with open(f"{path}.jsonl", "a+b") as file, _locked(file, path, folder, shard):

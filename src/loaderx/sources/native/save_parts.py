@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 
 from loaderx.errors import ArgumentError, StackError
@@ -11,7 +10,6 @@ from loaderx.sources.columns.data import ColumnType
 from loaderx.sources.columns.linear import with_lines
 from loaderx.sources.columns.record_columns import Encoded
 from loaderx.sources.columns.widening import MisfitError, merged, settled, widened
-from loaderx.sources.files.arrays import open_npy
 from loaderx.sources.native.layout import VALID, VALUE, Description, file_name
 from loaderx.sources.native.save_folder import SavedPart, SaveFolder, columns_of
 from loaderx.sources.native.writer import PartWriter
@@ -155,18 +153,14 @@ def finish(
         if leaf is not None and leaf.dtype is not None and leaf.dtype.kind in "iu":
             names[path] = tuple(told)  # other stages may have changed the leaf
     record, columns = columns_of(with_images(final, images))
-    places = [os.path.join(folder.folder, part.name) for part in done]
-    counted = {name: _counted(one, (name,), places) for name, one in columns.items()}
+    counted = {name: _counted(one, (name,), folder) for name, one in columns.items()}
     folder.finish(Description(counted, done, names, (), record, made_by))
 
 
-def _counted(kind: ColumnType, path: tuple[str, ...], places: Sequence[str]) -> ColumnType:
+def _counted(kind: ColumnType, path: tuple[str, ...], folder: SaveFolder) -> ColumnType:
     """The type with the number of its nulls."""
-    nulls = kind.nulls
-    if nulls is not None:
-        files = [os.path.join(place, file_name(path, VALID)) for place in places]
-        nulls = sum(int((~open_npy(file)).sum()) for file in files)
-    fields = {name: _counted(one, (*path, name), places) for name, one in kind.fields.items()}
+    nulls = None if kind.nulls is None else folder.nulls(file_name(path, VALID))
+    fields = {name: _counted(one, (*path, name), folder) for name, one in kind.fields.items()}
     return kind.replace(nulls=nulls, fields=fields)
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
+from loaderx.sources.cache.owners import is_dead, own_mark
 from loaderx.sources.columns.data import ITEMS, ColumnData, ColumnType, Which, collect
 from loaderx.sources.columns.widening import widened
 from loaderx.sources.files.arrays import open_npy
@@ -22,9 +26,13 @@ from loaderx.sources.native.layout import (
     part_name,
     sync_folder,
 )
+from loaderx.sources.remote.bucket import Bucket
+from loaderx.sources.remote.store import at_once
+from loaderx.sources.remote.urls import is_url
 from loaderx.tree import Array
 
 _MOST_OPEN = 100  # columns whose files stay open; descriptors are limited
+_WORKING = "loaderx-saving-"
 _BYTES = np.dtype(np.uint8)
 _OFFSETS = np.dtype(np.int64)
 
@@ -34,14 +42,21 @@ class PartWriter:
 
     It is written under another name and renamed by `close`: a part with its final name is complete.
     As a context manager it removes the part if an error occurs before that.
+
+    If the folder is a URL, the part is written on this machine, and `finish` uploads it.  A digest
+    of its content becomes part of its name, so that no two writers ever write different files under
+    one name: nothing can be renamed there, and there are no locks.
     """
 
     def __init__(self, folder: str, number: int, columns: Mapping[str, ColumnType]) -> None:
         self.name, self.records, self.columns = part_name(number), 0, columns
         self._folder, self._number = folder, number
         self.temporary = f"{self.name}.{secrets.token_hex(4)}.tmp"
-        self._temporary = os.path.join(folder, self.temporary)
-        os.makedirs(self._temporary)
+        if is_url(folder):
+            self._temporary = workspace()
+        else:
+            self._temporary = os.path.join(folder, self.temporary)
+            os.makedirs(self._temporary)
         self._is_wide = len(columns) > _MOST_OPEN
         self._columns: dict[str, _ColumnWriter] = {}
         for name, kind in columns.items():
@@ -67,12 +82,25 @@ class PartWriter:
         return part
 
     def finish(self) -> Part:
-        """Waits until all of it is on disk."""
+        """Waits until all of it is on disk, or uploaded."""
         self._close_files()
         sync_folder(self._temporary)
         names = sorted(os.listdir(self._temporary))
         sizes = {name: os.path.getsize(os.path.join(self._temporary, name)) for name in names}
+        if is_url(self._folder):
+            self._upload(names)
         return Part(self.name, self.records, sizes)
+
+    def _upload(self, names: Sequence[str]) -> None:
+        """Uploads the files, under the name that the part has there."""
+        digest = hashlib.sha256()
+        for name in names:
+            with open(os.path.join(self._temporary, name), "rb") as file:
+                digest.update(name.encode() + hashlib.file_digest(file, "sha256").digest())
+        self.name = self.temporary = f"{self.name}-{digest.hexdigest()[:16]}"
+        bucket, here = Bucket(self._folder), Path(self._temporary)
+        at_once(lambda name: bucket.put(f"{self.name}/{name}", here / name), names)
+        self.remove()
 
     def widened(self, columns: Mapping[str, ColumnType]) -> PartWriter:
         """A writer of the same part with wider types and all records of this one."""
@@ -109,8 +137,23 @@ class PartWriter:
             self.remove()
 
 
+def remove_left() -> None:
+    """Removes the workspaces of processes that have died."""
+    for one in os.scandir(tempfile.gettempdir()):
+        if one.name.startswith(_WORKING) and is_dead(one.name.split("-", 2)[2].rpartition("-")[0]):
+            shutil.rmtree(one.path, ignore_errors=True)
+
+
+def workspace() -> str:
+    """A new folder of this process, on this machine."""
+    remove_left()
+    return tempfile.mkdtemp(prefix=f"{_WORKING}{own_mark()}-")
+
+
 def publish(folder: str, temporary: str, name: str) -> None:
     """Gives a finished part its name, replacing an existing one."""
+    if temporary == name:  # a part behind a URL, where nothing is renamed
+        return
     place = os.path.join(folder, name)
     if os.path.lexists(place):
         shutil.rmtree(place)

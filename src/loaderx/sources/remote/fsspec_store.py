@@ -5,8 +5,10 @@ A user passes one as an fsspec ``OpenFile`` or a ``UPath``: an object with ``fs`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+import contextlib
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 from loaderx.errors import FileError, MissingPackageError
@@ -35,6 +37,11 @@ class FsspecFileSystem(Protocol):
     def info(self, path: str) -> Mapping[str, object]: ...
     def ls(self, path: str, detail: bool = True) -> list[Mapping[str, object]]: ...
     def cat_file(self, path: str, start: int | None = None, end: int | None = None) -> bytes: ...
+    def find(self, path: str, *, detail: bool = False) -> Mapping[str, Mapping[str, object]]: ...
+    def makedirs(self, path: str, exist_ok: bool = False) -> None: ...
+    def pipe_file(self, path: str, value: bytes) -> None: ...
+    def rm_file(self, path: str) -> None: ...
+    def rmdir(self, path: str) -> None: ...
     def unstrip_protocol(self, name: str) -> str: ...
     def _strip_protocol(self, path: str) -> str: ...
     def invalidate_cache(self, path: str | None = None) -> None: ...
@@ -117,6 +124,33 @@ class FsspecStore:
                 raise TransientError(f"an answer ended {end - at - len(piece)} bytes early")
             yield piece
 
+    def below(self, address: str) -> Iterator[Listed]:
+        self._files.invalidate_cache()
+        root = self._files._strip_protocol(address)
+        told = self._call(address, lambda: self._files.find(root, detail=True))
+        for path, one in told.items():
+            yield Listed(path[len(root) :].strip("/"), _size(one, address), _version(one))
+
+    def put(self, address: str, content: bytes | Path, *, is_new: bool = False) -> None:
+        path = self._files._strip_protocol(address)
+
+        def write() -> None:
+            if is_new and self._info(address) is not None:
+                return
+            self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
+            data = content if isinstance(content, bytes) else content.read_bytes()
+            self._files.pipe_file(path, data)
+
+        self._call(address, write)
+
+    def remove(self, addresses: Sequence[str]) -> None:
+        for address in addresses:
+            path = self._files._strip_protocol(address)
+            with contextlib.suppress(FileNotFoundError):
+                self._call(address, lambda: self._files.rm_file(path))  # noqa: B023
+            with contextlib.suppress(Exception):  # a file system may keep an empty folder
+                self._files.rmdir(path.rpartition("/")[0])
+
     def _info(self, url: str) -> Mapping[str, object] | None:
         path = self._files._strip_protocol(url)
         try:
@@ -129,7 +163,7 @@ class FsspecStore:
             return work()
         except (FileNotFoundError, NotADirectoryError):
             raise
-        except PermissionError as error:
+        except (PermissionError, NotImplementedError) as error:
             raise FileError(f"{url}: the store refused access: {_text(error)}.") from None
         except Exception as error:  # each file system has its own errors
             raise TransientError(_text(error)) from None

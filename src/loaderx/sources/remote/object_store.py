@@ -6,9 +6,11 @@ Each process creates its own obstore stores.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import NoReturn, TypeVar
 from urllib.parse import urlsplit
 
@@ -39,7 +41,8 @@ _ENDPOINTS = (
     "AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL",
 )  # fmt: skip
 _MOST_SHOWN = 200
-_RETRIES = {
+_CHUNKS = 4  # of a file, of 5 MB each, that are in memory while it is written
+RETRIES = {
     "max_retries": 5,
     "backoff": {
         "base": 3,
@@ -63,7 +66,7 @@ class ObjectStore:
             from obstore.store import from_url
         except ImportError as error:
             raise MissingPackageError(
-                f"{self._root} is read through the package obstore: "
+                f"{self._root} is reached through the package obstore: "
                 "pip install 'loaderx-jax[remote]'."
             ) from error
         self._obstore = obstore
@@ -74,7 +77,7 @@ class ObjectStore:
             "allow_http": any(os.environ.get(name, "").startswith("http:") for name in _ENDPOINTS),
         }
         try:
-            self._store = from_url(self._root, client_options=options, retry_config=_RETRIES)
+            self._store = from_url(self._root, client_options=options, retry_config=RETRIES)
         except Exception as error:
             raise FileError(
                 f"{address} cannot be opened: {_text(error)}. Check {self._hint}."
@@ -100,10 +103,7 @@ class ObjectStore:
                 address, lambda: self._obstore.list_with_delimiter(self._store, prefix)
             )
         except FileNotFoundError as error:
-            raise FileError(
-                f"{address}: there is no bucket or container {self._root}. Check its name and "
-                f"{self._hint}."
-            ) from error
+            raise self._no_bucket(address) from error
         start = len(prefix or "")
         folders = [Listed(one[start:].rstrip("/") + "/") for one in told["common_prefixes"]]
         files = [Listed(one["path"][start:], one["size"], _version(one)) for one in told["objects"]]
@@ -132,6 +132,28 @@ class ObjectStore:
             left -= len(piece)
             yield piece
 
+    def below(self, address: str) -> Iterator[Listed]:
+        prefix = f"{key}/" if (key := self._key(address)) else ""
+        pages = self._obstore.list(self._store, prefix or None)
+        while page := self._call(address, lambda: next(pages, None)):
+            for one in page:
+                yield Listed(one["path"][len(prefix) :], one["size"], _version(one))
+
+    def put(self, address: str, content: bytes | Path, *, is_new: bool = False) -> None:
+        key, mode = self._key(address), "create" if is_new else "overwrite"
+        try:
+            with contextlib.suppress(self._obstore.exceptions.AlreadyExistsError):
+                self._obstore.put(self._store, key, content, mode=mode, max_concurrency=_CHUNKS)
+        except Exception as error:
+            if not is_new or "501 Not Implemented" not in str(error):
+                self._refuse(address, error, "written")
+            self.put(address, content)  # the store has no conditional writes
+
+    def remove(self, addresses: Sequence[str]) -> None:
+        keys = [self._key(one) for one in addresses]
+        with contextlib.suppress(FileNotFoundError):
+            self._call(self._root, lambda: self._obstore.delete(self._store, keys))
+
     def _key(self, address: str) -> str:
         return address[len(self._root) :].strip("/")
 
@@ -143,14 +165,17 @@ class ObjectStore:
         except Exception as error:  # errors of obstore and of reqwest
             self._refuse(url, error)
 
-    def _refuse(self, url: str, error: Exception) -> NoReturn:
+    def _no_bucket(self, url: str) -> FileError:
+        return FileError(
+            f"{url}: there is no bucket or container {self._root}. Check its name and {self._hint}."
+        )
+
+    def _refuse(self, url: str, error: Exception, done: str = "read") -> NoReturn:
         text, kind = _text(error), type(error).__name__
         if "NoSuchBucket" in str(error) or "ContainerNotFound" in str(error):
-            raise FileError(
-                f"{url}: there is no bucket or container {self._root}. Check its name and "
-                f"{self._hint}."
-            ) from None
-        if kind in ("PermissionDeniedError", "UnauthenticatedError"):
+            raise self._no_bucket(url) from None
+        # A listing that is refused has an error of the first kind.
+        if "403 Forbidden" in text or kind in ("PermissionDeniedError", "UnauthenticatedError"):
             raise FileError(
                 f"{url}: the store refused access. Credentials are found by obstore: "
                 f"{self._hint}. It said: {text}"
@@ -158,7 +183,7 @@ class ObjectStore:
         if kind == "GenericError":
             # obstore has already retried.
             raise TransientError(f"{text}; check {self._hint}", is_reached=False) from None
-        raise FileError(f"{url} cannot be read: {text}") from None
+        raise FileError(f"{url} cannot be {done}: {text}") from None
 
 
 def _text(error: Exception) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import BinaryIO
 
@@ -31,13 +31,13 @@ from loaderx.sources.remote.store import (
     NoRangesError,
     RemoteFile,
     Store,
+    at_once,
     retrying,
 )
 from loaderx.sources.remote.transfer import fetch_pieces
 from loaderx.sources.remote.urls import is_http, public_url, scheme_of
 from loaderx.tree import Array
 
-_CONCURRENCY = 64  # requests that look up files: they are small
 _MARK_BYTES = 1 << 16  # read of a file that lists all others, which is needed anyway
 _MARKS = ("loaderx.json", "state.json", "dataset_dict.json", "dataset_info.json")
 _MAGIC = re.compile(r"[*?\[]")
@@ -76,7 +76,7 @@ class RemoteFiles:
         ]
         for one in plain:
             self._store(one)
-        _at_once(self.add, [one for one in plain if not one.endswith("/")])
+        at_once(self.add, [one for one in plain if not one.endswith("/")])
 
     def prepare(self, paths: Sequence[str]) -> None:
         """Looks up files, or lists their folders, all at once."""
@@ -86,7 +86,7 @@ class RemoteFiles:
         if len(alone) > 1:
             self.look_at(alone)
         if len(folders) > 1:
-            _at_once(self._listed, sorted(folders))
+            at_once(self._listed, sorted(folders))
 
     def is_file(self, path: str) -> bool:
         return self._look(path) is not None
@@ -241,7 +241,7 @@ class RemoteFiles:
             from loaderx.sources.remote.hub_store import HubStore
 
             return HubStore()
-        return ObjectStore(url) if scheme in SCHEMES else FsspecStore.of(url)
+        return writable_store(url)
 
     # Data -------------------------------------------------------------------------------------
 
@@ -282,17 +282,9 @@ class RemoteFiles:
             return map_array(file, np.dtype(np.uint8), (identity.size,))
 
 
-def _at_once(work: Callable[[str], object], asked: Sequence[str]) -> None:
-    """Calls ``work`` for all at once, to save round trips."""
-    if not asked:
-        return
-    from concurrent.futures import ThreadPoolExecutor  # late: it imports logging
-
-    with ThreadPoolExecutor(min(_CONCURRENCY, len(asked)), "loaderx-download") as pool:
-        try:
-            list(pool.map(work, asked))
-        finally:
-            pool.shutdown(cancel_futures=True)
+def writable_store(url: str) -> ObjectStore | FsspecStore:
+    """The store of a URL, if it is one that can be written to."""
+    return ObjectStore(url) if scheme_of(url) in SCHEMES else FsspecStore.of(url)
 
 
 def _split_root(url: str) -> tuple[str, str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from loaderx.errors import FileError, bytes_setting
@@ -14,6 +14,7 @@ T = TypeVar("T")
 
 ATTEMPTS = 6
 FIRST_ATTEMPTS = 3  # to reach a server at all: a wrong host should be reported soon
+_CONCURRENCY = 64  # requests for many files: they are small, or there are few
 TIMEOUT_S = 30.0  # without any byte received
 HEAD_BYTES = 512  # that come with the lookup of a file
 READ_BYTES = 1 << 20  # to read at once
@@ -136,11 +137,12 @@ def retrying(
     url: str,
     reaching: int = ATTEMPTS,
     is_stopped: Callable[[], bool] | None = None,
+    done: str = "read",
 ) -> T:
     """The result of ``work``, retried with growing pauses after a `TransientError`.
 
     ``reaching`` is the number of attempts to reach the server at all.  Once ``is_stopped``, there
-    are no more pauses, and ``work`` does nothing.
+    are no more pauses, and ``work`` does nothing.  ``done`` is for messages.
     """
     longest = FIRST_PAUSE_S
     for attempt in range(1, ATTEMPTS + 1):
@@ -149,10 +151,23 @@ def retrying(
         except TransientError as error:
             if attempt >= (ATTEMPTS if error.is_reached else reaching):
                 raise FileError(
-                    f"{url} cannot be read: {error} ({attempt} attempts). Check the address, the "
-                    "network and the server. Downloads resume where they stopped."
+                    f"{url} cannot be {done}: {error} ({attempt} attempts). Check the address, the "
+                    "network and the server. What was done is kept: try again to resume."
                 ) from None
             # Random, so that hosts that failed together do not retry together.
             pause(max(error.after_s, random.uniform(longest / 2, longest)), is_stopped)
             longest = min(longest * GROWTH, _LONGEST_PAUSE_S)
     raise AssertionError
+
+
+def at_once(work: Callable[..., T], asked: Sequence[object]) -> list[T]:
+    """The results of ``work`` for all at once, to save round trips."""
+    if not asked:
+        return []
+    from concurrent.futures import ThreadPoolExecutor  # late: it imports logging
+
+    with ThreadPoolExecutor(min(_CONCURRENCY, len(asked)), "loaderx-download") as pool:
+        try:
+            return list(pool.map(work, asked))
+        finally:
+            pool.shutdown(cancel_futures=True)
