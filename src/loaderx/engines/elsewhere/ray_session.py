@@ -36,6 +36,7 @@ from loaderx.engines.elsewhere.direct import DirectLine
 from loaderx.engines.elsewhere.dispatch import MOST_DEATHS, Dispatch, Hand, Job, Outcome, Sent
 from loaderx.engines.elsewhere.packing import Packed, Unpacker
 from loaderx.engines.elsewhere.payload import payload_of
+from loaderx.engines.elsewhere.ray_address import check_cluster
 from loaderx.engines.elsewhere.ray_engine import Ray
 from loaderx.engines.processes.jobs import step_of
 from loaderx.engines.signals import SignalsDeferred
@@ -419,7 +420,14 @@ def connected(address: str | None) -> Any:
             "engines.Ray needs the package ray. Install it: pip install ray"
         ) from error
     if not ray.is_initialized():
-        ray.init(address=address, include_dashboard=False, logging_level="ERROR")
+        check_cluster(address)
+        try:
+            ray.init(address=address, include_dashboard=False, logging_level="ERROR")
+        except ConnectionError as error:
+            raise LoaderxError(
+                f"Ray has not connected: {one_line(error)}. Its cluster answers, so this machine "
+                "may have no part in it: run `ray start --address=` with its address here, too."
+            ) from error
     elif address not in (None, "auto", "local", here := ray.get_runtime_context().gcs_address):
         raise ArgumentError(
             f"engines.Ray(address={address!r}): this process is connected to Ray at {here} "
