@@ -119,7 +119,8 @@ def _states() -> dict[str, object]:
     found: dict[str, object] = {}
     for name, module in _MODULES.items():
         generator = sys.modules.get(module)
-        if generator is not None:
+        # In Dask's workers its own threads draw from `random` all the time.
+        if generator is not None and (name != "random" or "distributed" not in sys.modules):
             found[name] = _state(generator)
     return found
 
