@@ -33,7 +33,15 @@ from loaderx.engines.base import (
     forked_error,
 )
 from loaderx.engines.elsewhere.direct import DirectLine
-from loaderx.engines.elsewhere.dispatch import MOST_DEATHS, Dispatch, Hand, Job, Outcome, Sent
+from loaderx.engines.elsewhere.dispatch import (
+    CHECK_S,
+    MOST_DEATHS,
+    Dispatch,
+    Hand,
+    Job,
+    Outcome,
+    Sent,
+)
 from loaderx.engines.elsewhere.packing import Packed, Unpacker
 from loaderx.engines.elsewhere.payload import payload_of
 from loaderx.engines.elsewhere.ray_address import check_cluster
@@ -49,7 +57,6 @@ from loaderx.errors import (
     warn_user,
 )
 
-CHECK_S = 0.25  # how often a waiting thread checks whether it is to stop
 STOP_PATIENCE_S = 10.0
 EXIT_PATIENCE_S = 3.0
 PLACED_PATIENCE_S = 30.0  # after which a loader without any worker warns
@@ -156,8 +163,7 @@ class PendingInRay:
         if self._owner != os.getpid():
             raise forked_error("Ray workers")
         job, crew = self._job, self._crew
-        while not job.is_done and not crew.dispatch.wait(job, CHECK_S):
-            crew.warn_of_waiting()
+        crew.dispatch.wait(job, crew.warn_of_waiting)
         session = self._session()
         if session is not None:
             session.tell(crew.warnings)
