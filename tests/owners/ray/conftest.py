@@ -12,6 +12,8 @@ os.environ["RAY_AUTH_MODE"] = "disabled"  # `Cluster` gives other drivers no tok
 import ray
 from ray.cluster_utils import Cluster
 
+from tests.owners.ray.waits import WAITS
+
 CPUS = 4  # of each raylet; Ray counts them, the machine need not have them
 
 
@@ -47,3 +49,8 @@ def raylets(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _connected(raylets):
     """Every test of this folder has the cluster."""
+
+
+def pytest_terminal_summary(terminalreporter):
+    if WAITS.faults:
+        terminalreporter.line(str(WAITS))
