@@ -3,7 +3,8 @@
     python benchmarks/workers.py [--quick] [--only NAME ...] [--json FILE]
 
 Batches are gathered from 32 MB of rows, and their bytes are summed up by the consumer.  There are
-five ways to get them: `engines.Ray` over its own connections (*direct*), `engines.Ray` through
+five ways to get them: `engines.Ray` without Ray's store (*direct*: workers on the consumer's raylet
+have their memory read, those on the other one use a connection), `engines.Ray` through
 Ray's store (*store*), `engines.Processes`, `ray.get` of what actors have made, as many calls under
 way as the engines have tasks (*by hand*), and Ray Data: `map_batches` with a pool of actors, whole
 blocks at a time, and `iter_batches` with `prefetch_batches` (*Ray Data*).
@@ -37,6 +38,7 @@ from figures import Bar, Figures, Row, Side, compare, main, row, skipped
 import loaderx as lx
 from loaderx import DataLoader, Dataset
 from loaderx.engines import Processes, Ray
+from loaderx.engines.elsewhere import worker_memory
 
 ROW_BYTES, ROWS = 1000, 32_000
 BATCHES = {10: 1000, 1000: 400, 8000: 50}  # rows of a batch: batches of a round
@@ -112,6 +114,23 @@ def endless(stream: Iterator[Any]) -> Way:
 
 def ours(dataset: Dataset[Any], engine: Any, closing: ExitStack) -> Way:
     return endless(iter(closing.enter_context(DataLoader[Any](dataset, engine=engine))))
+
+
+def without_store(dataset: Dataset[Any], engine: Ray, place: str, closing: ExitStack) -> Way:
+    """The other raylet stands for another machine, where the memory of workers cannot be read."""
+    readv = worker_memory._readv
+    worker_memory._readv = readv if place == "here" else None
+    try:
+        loader = closing.enter_context(DataLoader[Any](dataset, engine=engine))
+        batches = iter(loader)
+        checksum(next(batches))
+        while not all(worker.way for worker in loader.stats().workers):
+            checksum(next(batches))
+        ways = {worker.way for worker in loader.stats().workers}
+        assert ways == {"memory" if place == "here" else "direct"}, ways
+        return endless(batches)
+    finally:
+        worker_memory._readv = readv
 
 
 class Gather:
@@ -202,7 +221,7 @@ def one_setting(ray: Any, size: int, place: str, workers: int, quick: bool) -> l
         closing.callback(hand.close)
         takes = {"CPU": 1, resource: 1}
         ways = {
-            "direct": ours(dataset, Ray(workers, takes), closing),
+            "direct": without_store(dataset, Ray(workers, takes), place, closing),
             "store": ours(dataset, Ray(workers, takes, direct=False), closing),
             "processes": ours(dataset, Processes(workers), closing),
             "by_hand": endless(hand),

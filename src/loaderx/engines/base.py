@@ -66,7 +66,7 @@ class WorkerStats(Frozen):
 
     Attributes:
         name: its machine and process.
-        way: how its elements come: ``direct`` or ``store`` with Ray, else ``executor``.
+        way: how its elements come: ``memory``, ``direct`` or ``store`` with Ray, else ``executor``.
         made: tasks.
         making_s: seconds that it took for them.
         travel_s: seconds that tasks and elements were on their way, waiting included.

@@ -12,6 +12,7 @@ os.environ["RAY_AUTH_MODE"] = "disabled"  # `Cluster` gives other drivers no tok
 import ray
 from ray.cluster_utils import Cluster
 
+from loaderx.engines.elsewhere import worker_memory
 from tests.owners.ray.waits import WAITS
 
 CPUS = 4  # of each raylet; Ray counts them, the machine need not have them
@@ -49,6 +50,12 @@ def raylets(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _connected(raylets):
     """Every test of this folder has the cluster."""
+
+
+@pytest.fixture
+def other_machine(monkeypatch):
+    """As if workers were on another machine: their memory cannot be read."""
+    monkeypatch.setattr(worker_memory, "_readv", None)
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -1,4 +1,4 @@
-"""`engines.Ray` and the engine contract, with both ways on which elements come."""
+"""`engines.Ray` and the engine contract, with all ways on which elements come."""
 
 from __future__ import annotations
 
@@ -21,7 +21,16 @@ def crew():
     return {*loader_threads(), *(f"actor {pid}" for pid in actors())}
 
 
-class TestDirect(EngineContract):
+class TestMemory(EngineContract):
+    def workers(self):
+        return crew()
+
+    def make_engine(self):
+        return Ray(2)
+
+
+@pytest.mark.usefixtures("other_machine")
+class TestDirect(SessionContract):
     def workers(self):
         return crew()
 

@@ -171,9 +171,17 @@ def kill(rng):
     return False
 
 
-@pytest.mark.parametrize(("ways", "percent"), [(True, 30), (False, 20)], ids=["direct", "store"])
-def test_actors_that_are_killed(ways, percent):
-    check_stream(Ray(3, direct=ways), kill, share(percent))
+@pytest.fixture
+def engine(request, way):
+    """Three workers; `way` says how their elements come."""
+    if way == "direct":
+        request.getfixturevalue("other_machine")
+    return Ray(3, direct=way != "store")
+
+
+@pytest.mark.parametrize(("way", "percent"), [("memory", 20), ("direct", 15), ("store", 15)])
+def test_actors_that_are_killed(engine, percent):
+    check_stream(engine, kill, share(percent))
 
 
 def test_one_actor_that_is_killed():
@@ -203,7 +211,8 @@ def test_actors_that_stand_still():
     check_stream(Ray(3), stop, share(20))
 
 
-def test_connections_that_are_cut_and_garbled(monkeypatch):
+@pytest.mark.parametrize(("way", "percent"), [("memory", 10), ("direct", 15)])
+def test_connections_that_are_cut_and_garbled(engine, percent, monkeypatch):
     receive, rng, due = direct.receive_into, random.Random(1), []
 
     def damaged(connection, into):
@@ -228,7 +237,7 @@ def test_connections_that_are_cut_and_garbled(monkeypatch):
             return True
         return False
 
-    check_stream(Ray(3), damage, share(25))
+    check_stream(engine, damage, share(percent))
 
 
 def test_a_raylet_that_is_killed_and_replaced(raylets):

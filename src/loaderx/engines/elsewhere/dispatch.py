@@ -30,6 +30,7 @@ MOST_DEATHS = 3  # of workers while they made the same task
 LONG_S = 5.0  # after which an idle hand gets any task that is waited for
 IDLE_S = 0.25  # after which an idle hand may get a task that is waited for
 CHECK_S = 0.25  # how often a waiting thread checks what has changed
+BRIEF_S = 0.02  # a shorter wait is no reason to look for another worker
 
 
 Outcome: TypeAlias = tuple[Element, BaseException | None]
@@ -92,6 +93,10 @@ class Hand:
         self.under_way: dict[int, Sent] = {}
         self.latest = [-1] * OVERTAKEN  # the highest turns that it has done
 
+    @property
+    def has_room(self) -> bool:
+        return len(self.under_way) < self.depth
+
 
 class Dispatch:
     """The tasks of one session, and the hands that make them."""
@@ -111,14 +116,16 @@ class Dispatch:
     def submit(self, task: Task) -> Job:
         job = Job(task, next(self._numbers))
         self._queue.append(job)
-        self._wake.put(None)
+        # Else a worker that is full takes it with its next answer, and the sender can sleep on.
+        if any(hand.has_room for hand in list(self._hands)):
+            self._wake.put(None)
         if self.is_stopped:
             job.finish(self._end)
         return job
 
     def wait(self, job: Job, while_waiting: Callable[[], object]) -> None:
         """Waits for a result, and calls a function now and then."""
-        if job.is_done:
+        if job.wait(BRIEF_S):
             return
         self.awaited[job] = None
         try:
@@ -193,7 +200,7 @@ class Dispatch:
             job.finish(self._end)
 
     def _fill(self, hand: Hand) -> None:
-        while len(hand.under_way) < hand.depth and hand in self._hands and not self.is_stopped:
+        while hand.has_room and hand in self._hands and not self.is_stopped:
             job = self._overtaken(hand) or self._next()
             if job is None:
                 return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from loaderx.engines.elsewhere.direct import Hold, Listener
 from loaderx.engines.elsewhere.maker import Maker, worker_name
 from loaderx.engines.elsewhere.packing import Packed, packed_error
 from loaderx.engines.elsewhere.payload import Payload
+from loaderx.engines.elsewhere.worker_memory import permit
 
 
 class Opened(NamedTuple):
@@ -55,6 +57,8 @@ class RayActor:
         if self._key:
             import ray  # late: it is an extra
 
+            if payload.host == socket.gethostname():
+                permit(payload.pid)
             host = ray.util.get_node_ip_address()
             listener = Listener(host, self._key, self._make, self._hold, self._threads)
             address = listener.address

@@ -143,10 +143,10 @@ class RaySession(Session):
 
     def describe(self) -> tuple[str, str]:
         ways = [one.way for one in self._members]
-        direct, store = ways.count(DirectLine.name), ways.count(StoreLine.name)
+        memory, direct, store, none = map(ways.count, ("memory", "direct", StoreLine.name, ""))
         return f"ray({len(ways)})", (
-            f"it was asked for: {direct} workers with connections of their own, {store} through "
-            f"Ray's store, {len(ways) - direct - store} not started"
+            f"it was asked for: {memory} workers whose memory is read here, {direct} with "
+            f"connections of their own, {store} through Ray's store, {none} not started"
         )
 
 
@@ -356,7 +356,7 @@ class Member:
                 self._broken = 0
                 del outcome, packed, sent  # the consumer alone must hold the element
         except Exception:  # whatever was wrong, the worker is opened again
-            self._broken += line.name == DirectLine.name
+            self._broken += line.name != StoreLine.name
         finally:
             self._lost = crew.dispatch.leave(hand)
             self._line = None
