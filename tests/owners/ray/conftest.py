@@ -22,9 +22,8 @@ class TwoRaylets:
     """The head and another node, which tests may kill."""
 
     def __init__(self):
-        self.cluster = Cluster(
-            initialize_head=True, head_node_args={"num_cpus": CPUS, "resources": {"head": CPUS}}
-        )
+        head = {"num_cpus": CPUS, "resources": {"head": CPUS}, "include_dashboard": False}
+        self.cluster = Cluster(initialize_head=True, head_node_args=head)
         self.add_node()
 
     def add_node(self):

@@ -340,13 +340,13 @@ def test_several_loaders_share_actors():
         assert sum(one.made for one in train.stats().workers) > 0
 
 
-def test_stats_say_where_workers_run_and_how_elements_come():
-    for ways, name in ((True, "direct"), (False, "store")):
-        with DataLoader(chain().take(20), engine=Ray(2, direct=ways)) as loader:
-            list(loader)
-            stats = loader.stats()
-        assert sum(one.made for one in stats.workers) >= 20
-        used = [one for one in stats.workers if one.made]
-        assert all(one.way == name and "(pid" in one.name for one in used)
-        assert all(one.making_s > 0 for one in used)
-        assert stats.engine == "ray(2)"
+@pytest.mark.parametrize("way", ["memory", "direct", "store"])
+def test_stats_say_where_workers_run_and_how_elements_come(engine, way):
+    with DataLoader(chain().take(20), engine=engine) as loader:
+        list(loader)
+        stats = loader.stats()
+    assert sum(one.made for one in stats.workers) >= 20
+    used = [one for one in stats.workers if one.made]
+    assert all(one.way == way and "(pid" in one.name for one in used)
+    assert all(one.making_s > 0 for one in used)
+    assert stats.engine == "ray(3)"
