@@ -23,15 +23,7 @@ from collections.abc import Sequence
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from loaderx.engines.base import (
-    Element,
-    Session,
-    Task,
-    Work,
-    WorkerStats,
-    closed_error,
-    forked_error,
-)
+from loaderx.engines.base import Element, Task, Work, WorkerStats, closed_error, forked_error
 from loaderx.engines.elsewhere.direct import DirectLine
 from loaderx.engines.elsewhere.dispatch import (
     CHECK_S,
@@ -46,13 +38,13 @@ from loaderx.engines.elsewhere.packing import Packed, Unpacker
 from loaderx.engines.elsewhere.payload import payload_of
 from loaderx.engines.elsewhere.ray_address import check_cluster
 from loaderx.engines.elsewhere.ray_engine import Ray
+from loaderx.engines.elsewhere.session import ElsewhereSession
 from loaderx.engines.processes.jobs import step_of
 from loaderx.engines.signals import SignalsDeferred
 from loaderx.errors import (
     ArgumentError,
     LoaderxError,
     MissingPackageError,
-    RecordError,
     one_line,
     warn_user,
 )
@@ -64,27 +56,21 @@ HELD = 4  # elements of a worker that the user may hold before memory is added
 BROKEN_LINES = 3  # in a row, after which a worker is used through Ray's store
 
 
-class RaySession(Session):
+class RaySession(ElsewhereSession):
     """Actors for the tasks of one loader."""
 
-    shares_memory = True
-
     def __init__(self, work: Work, engine: Ray) -> None:
-        self._work, self._engine = work, engine
+        super().__init__(work, engine.prefetch)
+        self._engine = engine
         self._lock = threading.Lock()
-        self._owner = os.getpid()
         self._crew: Crew | None = None
         self._finaliser: weakref.finalize[..., RaySession] | None = None
         self._members: Sequence[Member] = ()  # also of a crew that has ended
-        self._told: set[str] = set()
 
     @property
-    def window(self) -> int:  # type: ignore[override]
-        """Tasks to keep under way."""
-        engine = self._engine
-        workers = engine.num_workers if self._crew is None else len(self._crew.members)
-        tasks = (workers or 1) * engine.threads
-        return tasks + (max(2, tasks) if engine.prefetch is None else engine.prefetch)
+    def at_once(self) -> int:
+        workers = self._engine.num_workers if self._crew is None else len(self._crew.members)
+        return (workers or 1) * self._engine.threads
 
     @property
     def shares_disk(self) -> bool:  # type: ignore[override]
@@ -112,23 +98,6 @@ class RaySession(Session):
                 with SignalsDeferred():
                     crew.start()
             return self._crew
-
-    def tell(self, warnings_: deque[str]) -> None:
-        """Gives the warnings of workers, each once."""
-        while warnings_:
-            text = warnings_.popleft()
-            if text not in self._told:
-                self._told.add(text)
-                warn_user(text)
-
-    def died(self, task: Task) -> RecordError:
-        """The error for a task that has ended several workers."""
-        noun, records = self._work.noun_of(task), self._work.describe(task)
-        return RecordError(
-            f"{MOST_DEATHS} workers in a row have died on this {noun}. It is made of {records}. "
-            "With engine='inline' the same happens where a debugger can see it.",
-            step=step_of(task),
-        )
 
     def workers_stats(self) -> Sequence[WorkerStats]:
         return [one.stats() for one in self._members]
@@ -169,7 +138,7 @@ class PendingInRay:
             session.tell(crew.warnings)
         if job.outcome is None:
             if session is not None and job.deaths >= MOST_DEATHS:
-                raise session.died(job.task)
+                raise session.died(job.task, f"{MOST_DEATHS} workers in a row have died")
             raise closed_error()
         (element, error), job.outcome = job.outcome, None
         if error is not None:
