@@ -129,9 +129,9 @@ def test_a_cluster_that_does_not_answer_is_an_error_at_once(monkeypatch, make_ra
             check_cluster(given)
     make_ray(latest=address)
     message = (
-        f"the cluster that was started last on this machine: {refused} If it has ended, run `ray "
-        "stop`, and Ray forgets it; or start a cluster for this program: "
-        'engines.Ray(address="local").'
+        f"the cluster that was started last on this machine: {refused} If it has ended, start a "
+        'cluster for this program, engines.Ray(address="local"), or run `ray stop`, which ends all '
+        "of Ray on this machine, and forgets that cluster."
     )
     for given in (None, "auto"):
         with pytest.raises(LoaderxError, match=f"^{re.escape(message)}$"):
@@ -205,6 +205,27 @@ def test_a_program_whose_machine_has_no_node_is_told(make_ray):
     make_ray(is_initialized=lambda: False, init=init)
     with pytest.raises(LoaderxError, match="this machine may have no part in it: run `ray start -"):
         ray_session.connected("local")
+
+
+@pytest.mark.parametrize(
+    "address", [None, "auto", "local", "127.0.0.1:6379", "localhost:6379", "ray://head:10001"]
+)
+def test_addresses_of_the_cluster_that_this_process_is_connected_to(address, make_ray):
+    context = types.SimpleNamespace(gcs_address="127.0.0.1:6379")
+    make_ray(is_initialized=lambda: True, get_runtime_context=lambda: context)
+    assert ray_session.connected(address) is sys.modules["ray"]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:6380", "127.0.0.2:6379", "nobody.invalid:6379"])
+def test_another_cluster_than_the_one_that_this_process_is_connected_to(address, make_ray):
+    context = types.SimpleNamespace(gcs_address="127.0.0.1:6379")
+    make_ray(is_initialized=lambda: True, get_runtime_context=lambda: context)
+    message = (
+        f"engines.Ray(address={address!r}): this process is connected to Ray at 127.0.0.1:6379 "
+        "already. Leave `address` out, or disconnect first: ray.shutdown()."
+    )
+    with pytest.raises(ArgumentError, match=f"^{re.escape(message)}$"):
+        ray_session.connected(address)
 
 
 def test_without_ray(monkeypatch):

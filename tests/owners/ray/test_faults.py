@@ -230,6 +230,8 @@ def test_connections_that_are_cut_and_garbled(engine, percent, monkeypatch):
         return None
 
     monkeypatch.setattr(direct, "receive_into", damaged)
+    # Else all workers would be used through Ray's store at some point, and nothing be damaged.
+    monkeypatch.setattr(ray_session, "BROKEN_LINES", 10**6)
 
     def damage(rng):
         if not due:
@@ -238,6 +240,18 @@ def test_connections_that_are_cut_and_garbled(engine, percent, monkeypatch):
         return False
 
     check_stream(engine, damage, share(percent))
+
+
+def test_workers_whose_connections_always_break_are_used_through_rays_store(monkeypatch):
+    def damaged(connection, into):
+        raise direct.ConnectionLostError("the connection was closed")
+
+    monkeypatch.setattr(direct, "receive_into", damaged)
+    with nothing_left(), DataLoader(chain(), engine=Ray(2)) as loader:
+        iterator = iter(loader)
+        for step in range(20):
+            check_next(iterator, step)
+        assert {one.way for one in loader.stats().workers if one.made} == {"store"}
 
 
 def test_a_raylet_that_is_killed_and_replaced(raylets):

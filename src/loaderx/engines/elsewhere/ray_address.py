@@ -12,6 +12,7 @@ import re
 import socket
 import threading
 from queue import Empty, SimpleQueue
+from typing import Any
 
 from loaderx.errors import ArgumentError, LoaderxError
 
@@ -27,8 +28,8 @@ _ADVICE = (
     "and can this machine connect to it?"
 )
 _ADVICE_FOR_LAST = (
-    "If it has ended, run `ray stop`, and Ray forgets it; or start a cluster for this program: "
-    'engines.Ray(address="local").'
+    'If it has ended, start a cluster for this program, engines.Ray(address="local"), or run `ray '
+    "stop`, which ends all of Ray on this machine, and forgets that cluster."
 )
 
 
@@ -55,6 +56,23 @@ def check_cluster(address: str | None) -> None:
     found = place if scheme else _found_by_ray(address)
     if found is not None:  # else Ray starts a cluster
         check_answers(found, source, advice)
+
+
+def is_address_of(address: str | None, cluster: str) -> bool:
+    """Whether this is an address of the cluster, host:port, that the process is connected to."""
+    if address in (None, "auto", "local") or "://" in address:
+        return True  # of a service, or a client: which cluster that is cannot be told from it
+    found = _found_by_ray(address)
+    return found == cluster or bool(_numbers(found or "") & _numbers(cluster))
+
+
+def _numbers(place: str) -> set[tuple[Any, ...]]:
+    """The IP addresses of a host, each with the port."""
+    host, _, port = place.rpartition(":")
+    try:
+        return {found[4][:2] for found in socket.getaddrinfo(host.strip("[]"), port)}
+    except OSError:
+        return set()
 
 
 def _found_by_ray(address: str | None) -> str | None:

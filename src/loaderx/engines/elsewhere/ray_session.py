@@ -36,7 +36,7 @@ from loaderx.engines.elsewhere.dispatch import (
 )
 from loaderx.engines.elsewhere.packing import Packed, Unpacker
 from loaderx.engines.elsewhere.payload import payload_of
-from loaderx.engines.elsewhere.ray_address import check_cluster
+from loaderx.engines.elsewhere.ray_address import check_cluster, is_address_of
 from loaderx.engines.elsewhere.ray_engine import Ray
 from loaderx.engines.elsewhere.session import ElsewhereSession
 from loaderx.engines.processes.jobs import step_of
@@ -403,7 +403,7 @@ def connected(address: str | None) -> Any:
                 f"Ray has not connected: {one_line(error)}. Its cluster answers, so this machine "
                 "may have no part in it: run `ray start --address=` with its address here, too."
             ) from error
-    elif address not in (None, "auto", "local", here := ray.get_runtime_context().gcs_address):
+    elif not is_address_of(address, here := ray.get_runtime_context().gcs_address):
         raise ArgumentError(
             f"engines.Ray(address={address!r}): this process is connected to Ray at {here} "
             "already. Leave `address` out, or disconnect first: ray.shutdown()."
