@@ -203,25 +203,40 @@ def test_a_program_whose_machine_has_no_node_is_told(make_ray):
         raise ConnectionError("Failed to connect to Ray cluster at 10.0.0.1:6379")
 
     make_ray(is_initialized=lambda: False, init=init)
-    with pytest.raises(LoaderxError, match="this machine may have no part in it: run `ray start -"):
+    with pytest.raises(LoaderxError, match="is this machine part of the cluster"):
         ray_session.connected("local")
 
 
+def connect(make_ray):
+    """This process is connected to a cluster, and on its head."""
+    context = types.SimpleNamespace(gcs_address="10.7.0.1:6379")
+    util = types.SimpleNamespace(get_node_ip_address=lambda: "10.7.0.1")
+    make_ray(is_initialized=lambda: True, get_runtime_context=lambda: context, util=util)
+
+
 @pytest.mark.parametrize(
-    "address", [None, "auto", "local", "127.0.0.1:6379", "localhost:6379", "ray://head:10001"]
+    "address",
+    [
+        None,
+        "auto",
+        "local",
+        "127.0.0.1:6379",
+        "localhost:6379",
+        "127.0.1.1:6379",
+        "10.7.0.1:6379",
+        "ray://head:10001",
+    ],
 )
 def test_addresses_of_the_cluster_that_this_process_is_connected_to(address, make_ray):
-    context = types.SimpleNamespace(gcs_address="127.0.0.1:6379")
-    make_ray(is_initialized=lambda: True, get_runtime_context=lambda: context)
+    connect(make_ray)
     assert ray_session.connected(address) is sys.modules["ray"]
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:6380", "127.0.0.2:6379", "nobody.invalid:6379"])
+@pytest.mark.parametrize("address", ["127.0.0.1:6380", "10.7.0.2:6379", "nobody.invalid:6379"])
 def test_another_cluster_than_the_one_that_this_process_is_connected_to(address, make_ray):
-    context = types.SimpleNamespace(gcs_address="127.0.0.1:6379")
-    make_ray(is_initialized=lambda: True, get_runtime_context=lambda: context)
+    connect(make_ray)
     message = (
-        f"engines.Ray(address={address!r}): this process is connected to Ray at 127.0.0.1:6379 "
+        f"engines.Ray(address={address!r}): this process is connected to Ray at 10.7.0.1:6379 "
         "already. Leave `address` out, or disconnect first: ray.shutdown()."
     )
     with pytest.raises(ArgumentError, match=f"^{re.escape(message)}$"):

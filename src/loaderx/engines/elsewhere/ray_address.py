@@ -11,8 +11,8 @@ import os
 import re
 import socket
 import threading
+from ipaddress import ip_address
 from queue import Empty, SimpleQueue
-from typing import Any
 
 from loaderx.errors import ArgumentError, LoaderxError
 
@@ -66,13 +66,17 @@ def is_address_of(address: str | None, cluster: str) -> bool:
     return found == cluster or bool(_numbers(found or "") & _numbers(cluster))
 
 
-def _numbers(place: str) -> set[tuple[Any, ...]]:
+def _numbers(place: str) -> set[tuple[str, str]]:
     """The IP addresses of a host, each with the port."""
+    import ray  # late: an extra
+
     host, _, port = place.rpartition(":")
     try:
-        return {found[4][:2] for found in socket.getaddrinfo(host.strip("[]"), port)}
+        found = {str(one[4][0]) for one in socket.getaddrinfo(host.strip("[]"), port)}
     except OSError:
         return set()
+    own = ray.util.get_node_ip_address()  # for Ray, this machine is never 127.0.0.1
+    return {(own if ip_address(one).is_loopback else one, port) for one in found}
 
 
 def _found_by_ray(address: str | None) -> str | None:

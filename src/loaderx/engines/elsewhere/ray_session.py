@@ -288,8 +288,10 @@ class Member:
         if opened.address is not None and self._broken < BROKEN_LINES:
             try:
                 return DirectLine(opened.address, crew.key, self._fetch, self._form)
-            except OSError:
-                self._broken += 1
+            except OSError as error:
+                # Where a firewall drops what is sent, each try would take long.
+                self._broken = BROKEN_LINES if isinstance(error, TimeoutError) else self._broken + 1
+                return None
         return StoreLine(self._actor, crew)
 
     def _note_deaths(self, name: str) -> None:
@@ -400,8 +402,9 @@ def connected(address: str | None) -> Any:
             ray.init(address=address, include_dashboard=False, logging_level="ERROR")
         except ConnectionError as error:
             raise LoaderxError(
-                f"Ray has not connected: {one_line(error)}. Its cluster answers, so this machine "
-                "may have no part in it: run `ray start --address=` with its address here, too."
+                f"Ray has not connected: {one_line(error)}. A server answers there. Is it the head "
+                "of the cluster, by its port? And is this machine part of the cluster? If not, run "
+                "`ray start --address=` here, with that address."
             ) from error
     elif not is_address_of(address, here := ray.get_runtime_context().gcs_address):
         raise ArgumentError(
