@@ -232,7 +232,9 @@ def test_addresses_of_the_cluster_that_this_process_is_connected_to(address, mak
     assert ray_session.connected(address) is sys.modules["ray"]
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:6380", "10.7.0.2:6379", "nobody.invalid:6379"])
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1:6380", "10.7.0.2:6379", "nobody.invalid:6379", "head"]
+)
 def test_another_cluster_than_the_one_that_this_process_is_connected_to(address, make_ray):
     connect(make_ray)
     message = (

@@ -62,6 +62,8 @@ def is_address_of(address: str | None, cluster: str) -> bool:
     """Whether this is an address of the cluster, host:port, that the process is connected to."""
     if address in (None, "auto", "local") or "://" in address:
         return True  # of a service, or a client: which cluster that is cannot be told from it
+    if not _HOST_AND_PORT.fullmatch(address):
+        return False
     found = _found_by_ray(address)
     return found == cluster or bool(_numbers(found or "") & _numbers(cluster))
 
