@@ -292,6 +292,12 @@ def test_draws_of_dask_itself_are_no_draws_of_the_functions(monkeypatch):
     assert draws.notice().startswith(WARNING.format("NumPy"))
 
 
+def test_a_module_that_another_thread_imports_is_not_asked(monkeypatch):
+    for module in ("numpy.random", "random"):
+        monkeypatch.setitem(sys.modules, module, types.ModuleType(module))  # nothing in it yet
+    assert GlobalDraws().notice() is None
+
+
 def test_it_is_part_of_a_state_and_refused_for_batches():
     def chain_of(dataset):
         return iter(DataLoader(dataset.batch(2), engine="inline")).get_state()["chain"][2]
