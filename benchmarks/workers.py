@@ -118,8 +118,8 @@ def ours(dataset: Dataset[Any], engine: Any, closing: ExitStack) -> Way:
 
 def without_store(dataset: Dataset[Any], engine: Ray, place: str, closing: ExitStack) -> Way:
     """The other raylet stands for another machine, where the memory of workers cannot be read."""
-    readv = worker_memory._readv
-    worker_memory._readv = readv if place == "here" else None
+    readv = worker_memory.readv
+    worker_memory.readv = readv if place == "here" else None
     try:
         loader = closing.enter_context(DataLoader[Any](dataset, engine=engine))
         batches = iter(loader)
@@ -130,7 +130,7 @@ def without_store(dataset: Dataset[Any], engine: Ray, place: str, closing: ExitS
         assert ways == {"memory" if place == "here" else "direct"}, ways
         return endless(batches)
     finally:
-        worker_memory._readv = readv
+        worker_memory.readv = readv
 
 
 class Gather:

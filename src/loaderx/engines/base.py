@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, TypeAlias
+from time import perf_counter
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from loaderx.errors import LoaderxError, RecordError, check_int, one_line, warn_user
 from loaderx.frozen import Frozen
@@ -37,14 +38,16 @@ class Timing:
     """How long each stage of an element took.
 
     ``weight`` is how many elements it stands for; 0 for the first that a worker makes, which stands
-    for itself alone.
+    for itself alone.  ``ended`` is when it was done, as `time.perf_counter` tells it; 0: it was not
+    made at one time, by one thread.
     """
 
-    __slots__ = ("stages", "weight")
+    __slots__ = ("ended", "stages", "weight")
 
-    def __init__(self, stages: dict[str, float], weight: int) -> None:
+    def __init__(self, stages: dict[str, float], weight: int, *, is_at_once: bool = True) -> None:
         self.stages = stages
         self.weight = weight
+        self.ended = perf_counter() if is_at_once else 0.0
 
 
 class Measured:
@@ -77,6 +80,14 @@ class WorkerStats(Frozen):
     made: int
     making_s: float
     travel_s: float
+
+
+class Made(NamedTuple):
+    """Which worker made the element of a task, and when, as `time.perf_counter` tells it."""
+
+    worker: str
+    began: float
+    ended: float
 
 
 class Work:
@@ -213,6 +224,10 @@ class Session:
     def is_end(self, error: BaseException) -> bool:
         """True if this error of a task means that the stream ends before it."""
         return False
+
+    def made(self, pending: Pending) -> Made | None:
+        """Where and when a task was done, once its result was taken; None if that is not known."""
+        return None
 
     def finish(self, until: float) -> None:
         """Waits until no worker runs a cancelled task, or until a time of the monotonic clock.

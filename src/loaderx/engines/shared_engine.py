@@ -19,6 +19,7 @@ from loaderx.engines.auto import Auto
 from loaderx.engines.base import (
     Element,
     Engine,
+    Made,
     Pending,
     Session,
     Task,
@@ -131,6 +132,11 @@ class SharedSession(Session):
     @property
     def shares_disk(self) -> bool:  # type: ignore[override]
         return self._engine.join(self)[0].shares_disk
+
+    def made(self, pending: Pending) -> Made | None:
+        if type(pending) is SharedPending:
+            return pending.together.made(pending.pending)
+        return None
 
     def finish(self, until: float) -> None:
         if self.joined is not None:

@@ -15,10 +15,11 @@ except ImportError as error:
 
 from loaderx.jax import image
 from loaderx.jax.augmentation import augment
+from loaderx.jax.fleet import Fleet, Host, fleet
 from loaderx.jax.noise import normal
 from loaderx.jax.shards import shard_of
 
-__all__ = ["augment", "image", "normal", "shard_of"]
+__all__ = ["Fleet", "Host", "augment", "fleet", "image", "normal", "shard_of"]
 
 
 def __dir__() -> list[str]:

@@ -14,9 +14,16 @@ need the interpreter.  It saved a tenth of a millisecond and cost one or two.
 from __future__ import annotations
 
 from collections import deque
+from typing import Protocol
 
 from loaderx.engines.base import Measured, Run, closed_error
-from loaderx.jax.placement import Placement
+from loaderx.tree import Tree
+
+
+class Places(Protocol):
+    """What puts a batch onto devices, such as a `Placement`."""
+
+    def place(self, batch: object) -> Tree: ...
 
 
 class _Failure:
@@ -31,7 +38,7 @@ class _Failure:
 class PlacedRun:
     """The elements of a run, placed; up to ``depth`` ahead."""
 
-    def __init__(self, run: Run, placement: Placement, depth: int) -> None:
+    def __init__(self, run: Run, placement: Places, depth: int) -> None:
         self._run, self._placement, self._depth = run, placement, depth
         self._ahead: deque[object] = deque()
         self._started = self._ended = self._is_closed = False
@@ -85,7 +92,7 @@ class PlacedRun:
         return self._run.describe()
 
 
-def place(element: object, placement: Placement) -> object:
+def place(element: object, placement: Places) -> object:
     """The element placed, with its statistics."""
     if type(element) is Measured:
         element.value = placement.place(element.value)

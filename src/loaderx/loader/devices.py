@@ -6,12 +6,14 @@ Only `loaderx.jax` imports jax, and it is imported only if a sharding is given.
 from __future__ import annotations
 
 import sys
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from loaderx.chain.node import Node
 from loaderx.chain.row_counts import RowCount
 from loaderx.engines.base import Run
 from loaderx.errors import ArgumentError, ChainError, LoaderxError, check_int, warn_user
+from loaderx.loader.stats import Listening
 from loaderx.order.epochs import Positions
 from loaderx.tree import Tree
 
@@ -76,19 +78,21 @@ class Devices:
 
         return Narrowed(node, self._narrow)
 
-    def place(self, run: Run) -> Run:
+    def place(self, run: Run, listening: Listening) -> Run:
         """A run whose batches are on the devices."""
         from loaderx.jax.prefetch import PlacedRun
 
-        return PlacedRun(run, self._here(), self._depth)
+        return PlacedRun(run, TracedPlacing(self._here(), listening), self._depth)
 
-    def place_stream(self, run: Run) -> Run:
+    def place_stream(self, run: Run, listening: Listening) -> Run:
         """The same for a stream, whose batches are made in this process."""
         from loaderx.jax.prefetch import PlacedRun
         from loaderx.loader.stream_iterator import REMEMBERED
 
         # Positions must be remembered for all batches ahead and for the one handed out.
-        return PlacedRun(run, self._here(), min(self._depth, REMEMBERED - 2))
+        return PlacedRun(
+            run, TracedPlacing(self._here(), listening), min(self._depth, REMEMBERED - 2)
+        )
 
     def _here(self) -> Placement:
         """The placement, in the process that has the devices."""
@@ -105,6 +109,22 @@ class Devices:
 
     def __deepcopy__(self, memo: dict[int, object]) -> Devices:
         return self  # a copy in this process has the same devices
+
+
+class TracedPlacing:
+    """Places batches, and tells a trace, if there is one, how long it takes."""
+
+    def __init__(self, placement: Placement, listening: Listening) -> None:
+        self._placement, self._listening = placement, listening
+
+    def place(self, batch: object) -> Tree:
+        trace = self._listening.trace
+        if trace is None:
+            return self._placement.place(batch)
+        begun = perf_counter()
+        placed = self._placement.place(batch)
+        trace.placed(begun, perf_counter())
+        return placed
 
 
 def _row_counts(node: Node) -> list[RowCount]:

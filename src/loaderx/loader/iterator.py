@@ -41,7 +41,7 @@ from loaderx.loader.failures import failure_limit
 from loaderx.loader.passes import Passes, StepPasses, epoch_end, whole_epoch_of
 from loaderx.loader.run import TaskRun
 from loaderx.loader.state import FoundStep, State, make_state, read_state
-from loaderx.loader.stats import Counters, EpochCounters
+from loaderx.loader.stats import Counters, EpochCounters, Listening
 from loaderx.loader.tasks.plan_work import PlanWork
 from loaderx.loader.waiting import Waiting
 from loaderx.tree import ArraySpec, Tree, map_leaves
@@ -53,7 +53,7 @@ __tracebackhide__ = hidden_by_pytest
 Mark: TypeAlias = tuple[float, int, float]
 """When a batch was handed out, the step after it, and the time waited since the last count."""
 
-Place: TypeAlias = Callable[[Run], Run]
+Place: TypeAlias = Callable[[Run, Listening], Run]
 """Turns a run of batches into one whose batches are on devices."""
 
 PATIENCE_S = 10.0  # how long `close` waits for a `next` in another thread that it interrupted
@@ -145,6 +145,8 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
                     self._waited += now - begun
                     self._position = position + 1
                     taken = True
+                    if self._counters.listening.trace is not None:
+                        self._trace(position, begun, now)
                     if position + 1 >= self._epoch_end:
                         self._note_batch()
                 except StopIteration:
@@ -247,9 +249,9 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         steps = range(self._position, self._steps.stop)
         assert self._work is not None
         tasks = self._work.tasks(session, steps)
-        ordered = TaskRun(session, self._work, tasks)
+        ordered = TaskRun(session, self._work, tasks, self._counters.listening)
         run = self._work.ahead(ordered, steps) if session.shares_disk else ordered
-        return run if self._place is None else self._place(run)
+        return run if self._place is None else self._place(run, self._counters.listening)
 
     def _open_session(self) -> Session:
         if self._session is None:
@@ -302,10 +304,19 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
             self._count_failures(measured)
         if self._session is not None:
             self._session.notice(measured)
+        trace = self._counters.listening.trace
+        if trace is not None:
+            trace.timed(measured.times)
         self._counters.add_timing(measured.value, self._shard[1], measured.times)
         if self._counters.waiting is not None:
             self._look_at_waiting(self._counters.waiting)
         return measured.value
+
+    def _trace(self, step: int, begun: float, now: float) -> None:
+        listening = self._counters.listening
+        trace = listening.trace
+        if trace is not None and trace.waited(step, begun, now):
+            listening.stop()
 
     def _look_at_waiting(self, waiting: Waiting) -> None:
         counters = self._counters
@@ -346,6 +357,8 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         except (LoaderxError, Warning) as error:
             raise error from None  # without the StopIteration as its context
         finally:
+            if self._counters.listening.trace is not None:
+                self._counters.listening.trace.pause()
             self._stop()
 
     def _count_rest(self) -> None:

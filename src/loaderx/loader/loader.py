@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import weakref
 from collections.abc import Callable
@@ -42,6 +43,7 @@ from loaderx.tree import Tree
 
 if TYPE_CHECKING:
     from loaderx.loader.counts import Counts
+    from loaderx.loader.doctor.diagnosis import Diagnosis
     from loaderx.loader.stream_iterator import StreamSetup
 
 T = TypeVar("T")
@@ -392,6 +394,67 @@ class DataLoader(Generic[T]):
                 self._counters.clear(order_seconds)
             return found
 
+    def doctor(self) -> Diagnosis:
+        """Whether the loop waits for its data, why, and what to change, from what was seen so far.
+
+        The command ``loaderx doctor train.py`` knows more: it measures steps without their data.
+
+        >>> from loaderx import Dataset
+        >>> with DataLoader(Dataset.range(100).batch(10), engine="inline") as loader:
+        ...     batches = list(loader)
+        >>> loader.doctor().engine
+        'inline'
+        """
+        from loaderx.loader.doctor.from_stats import diagnosis  # late: few ask
+
+        if self._stream is not None:
+            return diagnosis(self.stats(), self._stream.work)
+        return diagnosis(self.stats(), self._work)
+
+    def watch(self, *, every: float = 10.0) -> None:
+        """Prints a line about the last seconds now and then, if standard error is a terminal.
+
+        It ends with the loader's `close`, or with a `trace`.
+
+        Args:
+            every: seconds from one line to the next.
+        """
+        from loaderx.loader.watch import Watch  # late: few ask
+
+        made = Watch(every)
+        self._counters.listening.stop()
+        self._counters.listening.trace = made
+
+    @advised
+    def trace(self, path: str | os.PathLike[str], *, steps: int = 200) -> None:
+        """Writes what the next steps do to a file that https://ui.perfetto.dev and XProf open.
+
+        It shows when the loop waited in ``next``, when it did its own work, when batches were
+        placed on devices, and what each worker made meanwhile.  Elements that take long are shown
+        stage by stage; of fast ones, some.  The file is written after these steps, or when the
+        stream ends or the loader is closed before.
+
+        >>> import json, os, tempfile
+        >>> from loaderx import Dataset
+        >>> file = os.path.join(tempfile.mkdtemp(), "steps.json")
+        >>> with DataLoader(Dataset.range(100).batch(10), engine="inline") as loader:
+        ...     loader.trace(file, steps=3)
+        ...     batches = list(loader)
+        >>> with open(file) as opened:
+        ...     events = json.load(opened)["traceEvents"]
+        >>> [one["args"]["step"] for one in events if one["name"] == "next"]
+        [0, 1, 2]
+
+        Args:
+            path: of the file.
+            steps: how many to trace.
+        """
+        from loaderx.loader.trace import Trace
+
+        made = Trace(os.fspath(path), check_int("steps", steps, least=1))
+        self._counters.listening.stop()
+        self._counters.listening.trace = made
+
     def _living(self) -> list[LoaderIterator[Tree]]:
         while True:
             with contextlib.suppress(RuntimeError):  # another thread has just made an iterator
@@ -408,6 +471,7 @@ class DataLoader(Generic[T]):
             iterator.close()
         if self._session is not None:
             self._session.close()
+        self._counters.listening.stop()
 
     def __getstate__(self) -> dict[str, object]:
         """Only the description: so a function that holds its loader can be sent to a worker."""

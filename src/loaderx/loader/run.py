@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 
 from loaderx.engines.base import (
     Element,
+    Measured,
     Pending,
     Session,
     Task,
@@ -26,6 +27,7 @@ from loaderx.engines.base import (
     close_generator,
     closed_error,
 )
+from loaderx.loader.stats import Listening
 from loaderx.loader.tasks.steps import Again, StepTasks
 from loaderx.memory import Pool
 from loaderx.reading.lookahead import FillAgainError
@@ -34,13 +36,16 @@ from loaderx.reading.lookahead import FillAgainError
 class TaskRun:
     """The elements of consecutive steps, in order."""
 
-    def __init__(self, session: Session, work: Work, tasks: StepTasks) -> None:
+    def __init__(
+        self, session: Session, work: Work, tasks: StepTasks, listening: Listening | None = None
+    ) -> None:
         self._tasks = tasks
+        listening = listening or Listening()
         self._under_way = UnderWay(session, tasks)
         if session.here >= tasks.stop:  # the caller makes all of them
             self._elements = work.stream(tasks.take(tasks.stop), Pool().lend)
         else:
-            self._elements = _elements(self._under_way, session, work, tasks)
+            self._elements = _elements(self._under_way, session, work, tasks, listening)
         self.next: Callable[[], Element] = self._elements.__next__
         self.start = self._under_way.start
         self.ready = self._under_way.ready
@@ -63,7 +68,7 @@ def _refuse() -> Element:
 
 
 def _elements(
-    under_way: UnderWay, session: Session, work: Work, tasks: StepTasks
+    under_way: UnderWay, session: Session, work: Work, tasks: StepTasks, listening: Listening
 ) -> Iterator[Element]:
     lend, pending = Pool().lend, under_way.pending
     while True:
@@ -91,6 +96,9 @@ def _elements(
             if under_way.ends_with(task, failure):
                 return
             continue
+        if listening.trace is not None:
+            timing = made.times if type(made) is Measured else None
+            listening.trace.made(session.made(first), task, work, timing)
         pending.popleft()
         left = under_way.left = tasks.collect(task, made)
         del made, first  # the consumer alone must hold the element

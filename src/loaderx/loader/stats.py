@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,12 +16,35 @@ from loaderx.loader.waiting import Waiting
 from loaderx.reading.single_records import UNCHANGED
 from loaderx.tree import Tree, flatten
 
+if TYPE_CHECKING:
+    from loaderx.loader.trace import Recording
+
 _LEAVES = {np.ndarray, *UNCHANGED}  # types that need no look inside
 
 KEPT_EPOCHS = 16
 SHOWN_EPOCHS = 4
 SHOWN_PARTS = 12
 SHOWN_WORKERS = 16
+LITTLE, MUCH = 0.03, 0.10  # shares of the time that a loop waits
+
+
+class Listening:
+    """Whether a loader's events are wanted; its iterators look here at every step."""
+
+    __slots__ = ("trace",)
+
+    def __init__(self) -> None:
+        self.trace: Recording | None = None
+
+    def __reduce__(self) -> tuple[type[Listening], tuple[()]]:
+        """Copies of a loader, also those in other processes, are not traced."""
+        return Listening, ()
+
+    def stop(self) -> None:
+        """Ends a trace, if there is one."""
+        trace, self.trace = self.trace, None
+        if trace is not None:
+            trace.stop()
 
 
 class EpochCounters:
@@ -54,13 +77,15 @@ class Counters:
         self.parts: dict[str, int] = {}  # rows by the part of a mix
         self.engine, self.reason = "none yet", "no batch has been requested"
         self.waiting: Waiting | None = None  # only for `auto`
+        self.listening = Listening()
 
     def clear(self, order_seconds: float) -> None:
         """Counts from 0 again.  Keeps the engine and its reason."""
         fresh = {**Counters().__dict__, "order_before": order_seconds}
         self.failures.clear()
         kept = {"engine": self.engine, "reason": self.reason, "failures": self.failures}
-        self.__dict__.update({**fresh, **kept, "waiting": self.waiting})
+        kept |= {"waiting": self.waiting, "listening": self.listening}
+        self.__dict__.update({**fresh, **kept})
 
     def add_timing(self, element: Tree, hosts: int, times: Timing | None) -> None:
         """Adds the times and bytes of an element that was timed."""
@@ -169,6 +194,16 @@ class Stats(Frozen):
         """Everything as numbers, strings, lists and dicts: for JSON, or a logger of metrics."""
         return {name: _plain(getattr(self, name)) for name in self._fields}
 
+    @property
+    def verdict(self) -> str:
+        """Whether the loop waits for its data: a phrase that ends with what to do about it."""
+        share = self.waited_s / self.seconds if self.seconds else 0.0
+        if share < LITTLE:
+            return "the data is not the bottleneck"
+        if share < MUCH:
+            return "the data may be the bottleneck, see loader.doctor()"
+        return "the data is the bottleneck, see loader.doctor()"
+
     def __str__(self) -> str:
         lines = [f"{name}: {text}" if name else text for name, text in self._summary()]
         if self.stage_s:
@@ -206,7 +241,7 @@ class Stats(Frozen):
                 f"{self.batches:,} batches, {self.records:,} records, "
                 f"{about}{self.bytes / 1e6:,.1f} MB in {self.seconds:.3f} s",
             ),
-            ("waited for data", f"{self.waited_s:.3f} s ({share:.1%})"),
+            ("waited for data", f"{self.waited_s:.3f} s ({share:.1%}): {self.verdict}"),
             ("engine", f"{self.engine} ({self.reason})"),
         ]
         if self.parts:

@@ -325,7 +325,7 @@ class StreamRun:
         monitor, times = reading.monitor, reading.times
         failures, read = monitor.failures, monitor.read
         monitor.failures, monitor.read, reading.times = [], 0, {}
-        return Measured(batch, failures, Timing(times, 1), read)
+        return Measured(batch, failures, Timing(times, 1, is_at_once=False), read)
 
     def close(self) -> None:
         self._units.cancel(self._reading.clear())
@@ -388,7 +388,7 @@ class StreamIterator(LoaderIterator[T]):
         self._mark = (self._last, self._position, 0.0)
         ahead = self._setup.work.ahead
         run = ahead(batches, batches.lookaheads) if session.shares_disk else batches
-        return run if self._place is None else self._place(run)
+        return run if self._place is None else self._place(run, self._counters.listening)
 
     def _begin(self) -> StreamRun:
         step, positions = self._position, self._positions
@@ -397,7 +397,12 @@ class StreamIterator(LoaderIterator[T]):
         else:
             saved, changed = positions.at(step), UNCHANGED
         setup = self._setup
-        units = UnitSession(self._open_session(), has_units=bool(setup.plan.units))
+        units = UnitSession(
+            self._open_session(),
+            has_units=bool(setup.plan.units),
+            work=setup.work,
+            listening=self._counters.listening,
+        )
         if saved is not None:
             reading, before = setup.read(units, self._epochs, saved[0][0])
             reading.restore(*saved, changed=changed, step=max(0, step - before))

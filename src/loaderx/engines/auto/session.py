@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from loaderx.engines.auto.search import Search
 from loaderx.engines.auto.timing import Clock, Found
-from loaderx.engines.base import Pending, Session, Task, Work, cores, what_to_say
+from loaderx.engines.base import Made, Pending, Session, Task, Work, cores, what_to_say
 from loaderx.engines.processes import why_not
 from loaderx.errors import RecordError, warn_user
 from loaderx.first_use import reachable
@@ -97,6 +97,11 @@ class AutoSession(Session):
         for session in [one() for one in self._all]:
             if session is not None:
                 session.finish(until)
+
+    def made(self, pending: Pending) -> Made | None:
+        if type(pending) is AutoPending and pending.session and pending.pending:
+            return pending.session.made(pending.pending)
+        return None
 
     def begin(self, tasks: int | None) -> None:
         self.search.begin(tasks)

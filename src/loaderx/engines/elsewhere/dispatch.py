@@ -23,7 +23,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import NamedTuple, Protocol, TypeAlias
 
-from loaderx.engines.base import Element, Task
+from loaderx.engines.base import Element, Made, Task
 
 OVERTAKEN = 2  # later tasks that another worker has done, after which it gets this one too
 MOST_DEATHS = 3  # of workers while they made the same task
@@ -41,7 +41,8 @@ class Job:
     """A task and its result."""
 
     __slots__ = (
-        "_done", "deaths", "hands", "is_done", "number", "outcome", "sent_at", "task", "turn",
+        "_done", "deaths", "hands", "is_done", "made", "number", "outcome", "sent_at", "task",
+        "turn",
     )  # fmt: skip
 
     def __init__(self, task: Task, number: int) -> None:
@@ -52,6 +53,7 @@ class Job:
         self.deaths = 0
         self.is_done = False  # it has an outcome, or none is wanted
         self.outcome: Outcome | None = None
+        self.made: Made | None = None
         self._done = threading.Lock()
         self._done.acquire()
 

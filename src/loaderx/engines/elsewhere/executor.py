@@ -20,6 +20,8 @@ from typing import Any
 
 from loaderx.engines.base import (
     Element,
+    Made,
+    Pending,
     Task,
     Work,
     WorkerStats,
@@ -31,7 +33,7 @@ from loaderx.engines.base import (
     worker_error,
 )
 from loaderx.engines.elsewhere.maker import kept_maker
-from loaderx.engines.elsewhere.packing import Packed, Unpacker, packed_error
+from loaderx.engines.elsewhere.packing import Packed, Unpacker, made_now, packed_error
 from loaderx.engines.elsewhere.payload import Payload, payload_of
 from loaderx.engines.elsewhere.session import ElsewhereSession
 from loaderx.engines.processes.jobs import step_of
@@ -197,6 +199,9 @@ class ExecutorSession(ElsewhereSession):
             travel_s=old.travel_s + max(0.0, travel_s),
         )
 
+    def made(self, pending: Pending) -> Made | None:
+        return pending.made if type(pending) is PendingCall else None
+
     def workers_stats(self) -> Sequence[WorkerStats]:
         return list(self._made.values())
 
@@ -227,7 +232,9 @@ def _end(executor: AnyExecutor, *, wait: bool) -> None:
 class PendingCall:
     """The consumer's side of a task."""
 
-    __slots__ = ("_executor", "_future", "_is_cancelled", "_owner", "_sent_at", "_session", "_task")
+    __slots__ = (
+        "_executor", "_future", "_is_cancelled", "_owner", "_sent_at", "_session", "_task", "made",
+    )  # fmt: skip
 
     def __init__(
         self, session: ExecutorSession, executor: AnyExecutor, future: Future[Any], task: Task
@@ -236,6 +243,7 @@ class PendingCall:
         self._executor, self._future, self._task = executor, future, task
         self._is_cancelled, self._owner = False, os.getpid()
         self._sent_at = time.monotonic()
+        self.made: Made | None = None
 
     def result(self) -> Element:
         breaks = 0
@@ -261,6 +269,8 @@ class PendingCall:
                 again = session.start(self._task, with_work=True)
                 self._executor, self._future = again
             else:
+                if type(made) is Packed:
+                    self.made = made_now(made.worker, made)
                 return session.element(made, self._task, self._sent_at)
 
     def _wait(self) -> BaseException | None:

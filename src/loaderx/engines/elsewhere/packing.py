@@ -11,11 +11,12 @@ from __future__ import annotations
 import pickle
 from collections import deque
 from collections.abc import Sequence
+from time import perf_counter
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from loaderx.engines.base import Element, Measured, Timing
+from loaderx.engines.base import Element, Made, Measured, Timing
 from loaderx.engines.processes import exceptions
 from loaderx.engines.processes.pickling import ResetAttribute, dumps
 from loaderx.engines.processes.slots import ElementLayout, LeafPlace, is_plain, views
@@ -90,6 +91,12 @@ class Packer:
                 self._forms.clear()
             known = self._forms[structure, dtypes] = dumps((structure, dtypes))
         return known
+
+
+def made_now(worker: str, packed: Packed) -> Made:
+    """When an element that has just come was made, as if it had taken no time to travel."""
+    now = perf_counter()
+    return Made(worker, now - packed.making_s, now)
 
 
 def packed_error(error: BaseException) -> Packed:

@@ -23,7 +23,16 @@ from collections.abc import Sequence
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from loaderx.engines.base import Element, Task, Work, WorkerStats, closed_error, forked_error
+from loaderx.engines.base import (
+    Element,
+    Made,
+    Pending,
+    Task,
+    Work,
+    WorkerStats,
+    closed_error,
+    forked_error,
+)
 from loaderx.engines.elsewhere.direct import DirectLine
 from loaderx.engines.elsewhere.dispatch import (
     CHECK_S,
@@ -34,7 +43,7 @@ from loaderx.engines.elsewhere.dispatch import (
     Outcome,
     Sent,
 )
-from loaderx.engines.elsewhere.packing import Packed, Unpacker
+from loaderx.engines.elsewhere.packing import Packed, Unpacker, made_now
 from loaderx.engines.elsewhere.payload import payload_of
 from loaderx.engines.elsewhere.ray_address import check_cluster, is_address_of
 from loaderx.engines.elsewhere.ray_engine import Ray
@@ -99,6 +108,9 @@ class RaySession(ElsewhereSession):
                     crew.start()
             return self._crew
 
+    def made(self, pending: Pending) -> Made | None:
+        return pending.made if type(pending) is PendingInRay else None
+
     def workers_stats(self) -> Sequence[WorkerStats]:
         return [one.stats() for one in self._members]
 
@@ -123,6 +135,10 @@ class PendingInRay:
     """The consumer's side of a task."""
 
     __slots__ = ("_crew", "_job", "_owner", "_session")
+
+    @property
+    def made(self) -> Made | None:
+        return self._job.made
 
     def __init__(self, session: RaySession, crew: Crew, job: Job) -> None:
         self._session = weakref.ref(session)  # a pending task must not keep the session alive
@@ -323,6 +339,7 @@ class Member:
                 self.making_s += packed.making_s
                 if sent is not None:
                     self.travel_s += max(0.0, time.monotonic() - sent.at - packed.held_s)
+                    sent.job.made = made_now(self.name, packed)
                 crew.dispatch.answer(hand, number, outcome)
                 self._broken = 0
                 del outcome, packed, sent  # the consumer alone must hold the element

@@ -36,9 +36,9 @@ def _function(name: str) -> Any:
         return None
 
 
-_readv, _prctl = _function("process_vm_readv"), _function("prctl")
-if _readv is not None:
-    _readv.restype = ctypes.c_ssize_t
+readv, _prctl = _function("process_vm_readv"), _function("prctl")
+if readv is not None:
+    readv.restype = ctypes.c_ssize_t
 
 
 def address_of(array: Array) -> int:
@@ -49,7 +49,7 @@ def address_of(array: Array) -> int:
 
 def permit(pid: int) -> None:
     """Lets a process read this one's memory, where the kernel wants to be told (Yama)."""
-    if _readv is not None and _prctl is not None:
+    if readv is not None and _prctl is not None:
         _prctl(_PR_SET_PTRACER, ctypes.c_ulong(pid), 0, 0, 0)  # fails where nothing forbids it
 
 
@@ -57,7 +57,7 @@ def read(pid: int, pieces: Sequence[Piece], into: Sequence[Piece]) -> None:
     """Copies pieces of another process's memory into pieces of this one's, of the same lengths."""
     for first in range(0, len(pieces), MOST_PIECES):
         theirs, own = _segments(pieces[first:][:MOST_PIECES]), _segments(into[first:][:MOST_PIECES])
-        count = _readv(pid, own, ctypes.c_ulong(len(own)), theirs, ctypes.c_ulong(len(theirs)), 0)
+        count = readv(pid, own, ctypes.c_ulong(len(own)), theirs, ctypes.c_ulong(len(theirs)), 0)
         if count != sum(one.length for one in theirs):
             raise OSError(ctypes.get_errno(), f"cannot read the memory of process {pid}")
 
@@ -87,7 +87,7 @@ class MarkedMemory:
 
     def is_readable(self) -> bool:
         """True if the mark can be read, and is this connection's."""
-        if _readv is None:
+        if readv is None:
             return False
         try:
             self.read([], [])

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+from loaderx.engines.base import Made
 from loaderx.engines.processes import exceptions, protocol
 from loaderx.engines.processes.jobs import Job, TaskNames, step_of
 from loaderx.engines.processes.pickling import PicklingError, ResetAttribute
@@ -160,7 +161,7 @@ class JobTable:
         worker = self._processes.workers[report.worker]
         self._bad_starts = 0
         if report.kind == protocol.READY:
-            worker.is_ready, worker.start_s = True, report.took_us * 1e-6
+            worker.is_ready, worker.start_s = True, report.took_ns * 1e-9
             return
         if report.kind == protocol.NOT_STARTED:
             raise self._start_error(worker, is_init=bool(report.flags & protocol.INIT))
@@ -170,6 +171,8 @@ class JobTable:
         slot = job.slot
         assert slot is not None
         slot.is_kept = bool(report.flags & protocol.KEPT)
+        began = report.began_ns * 1e-9
+        job.made = Made(worker.name, began, began + report.took_ns * 1e-9)
         tail = b""
         if report.flags & protocol.TAIL:
             tail = slot.read_bytes(report.tail_start, report.tail_bytes)

@@ -6,7 +6,7 @@ import contextlib
 import threading
 from typing import Any
 
-from loaderx.engines.base import Task, Work
+from loaderx.engines.base import Made, Task, Work
 from loaderx.engines.processes.protocol import pack_words
 from loaderx.engines.processes.slots import ElementLayout, Slot
 
@@ -15,8 +15,8 @@ class Job:
     """A task, the slot in which it is made, and its result."""
 
     __slots__ = (
-        "deaths", "error", "fate", "is_cancelled", "is_closed", "is_done", "layout", "measured",
-        "number", "others", "sent_at", "slot", "task", "wake", "warned_s", "words",
+        "deaths", "error", "fate", "is_cancelled", "is_closed", "is_done", "layout", "made",
+        "measured", "number", "others", "sent_at", "slot", "task", "wake", "warned_s", "words",
     )  # fmt: skip
 
     def __init__(self, task: Task) -> None:
@@ -35,6 +35,7 @@ class Job:
         self.layout: ElementLayout | None = None
         self.others: list[Any] = []  # leaves that came pickled
         self.measured: tuple[Any, ...] | None = None
+        self.made: Made | None = None
         self.error: BaseException | None = None
 
     def wake_up(self) -> None:

@@ -91,13 +91,14 @@ class Report(NamedTuple):
     flags: int = 0
     tail_start: int = 0
     tail_bytes: int = 0
-    took_us: int = 0
+    began_ns: int = 0  # `time.perf_counter_ns`, which all processes share
+    took_ns: int = 0
 
     def pack(self) -> bytes:
         return _REPORT.pack(*self)
 
 
-_REPORT = struct.Struct("<QIIIIQQQ")
+_REPORT = struct.Struct("<QIIIIQQQQ")
 REPORT_BYTES = _REPORT.size
 
 

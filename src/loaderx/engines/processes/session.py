@@ -7,7 +7,7 @@ import threading
 import weakref
 from threading import get_ident
 
-from loaderx.engines.base import Element, Session, Task, Work, closed_error
+from loaderx.engines.base import Element, Made, Pending, Session, Task, Work, closed_error
 from loaderx.engines.processes.jobs import Job
 from loaderx.engines.processes.pickling import Init, SharedPayload
 from loaderx.engines.processes.pool import PoolBrokenError, WorkerPool, reentered_error
@@ -130,6 +130,9 @@ class ProcessesSession(Session):
             # A pool that has not ended yet is kept: the next one starts only after its end.
             if self._pool is pool and pool.is_released:
                 self._pool = None
+
+    def made(self, pending: Pending) -> Made | None:
+        return pending.job.made if type(pending) is PendingJob else None
 
     def describe(self) -> tuple[str, str]:
         return f"processes({self.workers})", "it was asked for"

@@ -50,8 +50,8 @@ def main(name: str, number: int, workers: int, parent: int, descriptors: list[in
             claims.write_error(number, exceptions.pack(error, protocol.ERROR_BYTES))
             os.write(reports, Report(0, number, protocol.NOT_STARTED, flags=flags).pack())
             return
-        took_us = int(time.process_time() * 1e6)
-        os.write(reports, Report(0, number, protocol.READY, took_us=took_us).pack())
+        took_ns = time.process_time_ns()
+        os.write(reports, Report(0, number, protocol.READY, took_ns=took_ns).pack())
         _Worker(number, work, claims, slots, tasks, reports).run()
 
 
@@ -102,11 +102,12 @@ class _Worker:
 
     def _make(self, taken: TakenTask) -> Report:
         """Makes an element in the slot."""
+        began_ns = time.perf_counter_ns()
         self._writer.begin(taken.slot)
         report = self._make_element(taken)
-        if self._writer.keeps_slot():
-            report = report._replace(flags=report.flags | protocol.KEPT)
-        return report
+        flags = report.flags | (protocol.KEPT if self._writer.keeps_slot() else 0)
+        took_ns = time.perf_counter_ns() - began_ns
+        return report._replace(flags=flags, began_ns=began_ns, took_ns=took_ns)
 
     def _make_element(self, taken: TakenTask) -> Report:
         job, task = taken.job, taken.task

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from time import perf_counter
 from typing import Protocol
 
 from loaderx.engines.base import Element, Task, Work, closed_error, worker_error
@@ -30,8 +31,8 @@ class Job:
     """A task and its result."""
 
     __slots__ = (
-        "claim", "done", "error", "is_cancelled", "is_done", "owner", "stopping", "task", "value",
-        "work",
+        "began", "claim", "done", "ended", "error", "is_cancelled", "is_done", "owner", "stopping",
+        "task", "thread", "value", "work",
     )  # fmt: skip
 
     def __init__(self, work: Work, task: Task, pool: ThreadPool) -> None:
@@ -41,6 +42,7 @@ class Job:
         self.value: Element = None
         self.error: BaseException | None = None
         self.is_done = self.is_cancelled = False
+        self.thread, self.began, self.ended = 0, 0.0, 0.0
         self.claim = threading.Lock()  # the thread that acquires it runs the job
         self.done = threading.Lock()
         self.done.acquire()
@@ -54,6 +56,7 @@ class Job:
         if not self.claim.acquire(blocking=False):
             return
         work, self.work = self.work, None
+        self.thread, self.began = threading.get_ident(), perf_counter()
         if work is not None and not self.is_unwanted:
             try:
                 self.value = work(self.task, lend)
@@ -61,6 +64,7 @@ class Job:
                 self.error = worker_error(error, self.task)
         else:
             self.error = closed_error()
+        self.ended = perf_counter()
         self.is_done = True
         with contextlib.suppress(RuntimeError):  # `cancel` was faster
             self.done.release()

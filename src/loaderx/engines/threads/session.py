@@ -21,7 +21,9 @@ from queue import SimpleQueue
 from loaderx.engines.auto.decision import FAST_S, LARGE_SHARE
 from loaderx.engines.base import (
     Element,
+    Made,
     Measured,
+    Pending,
     Session,
     Task,
     Work,
@@ -75,6 +77,13 @@ class ThreadsSession(Session):
     def notice(self, measured: Measured) -> None:
         if self._turns is not None:
             self._turns.notice(measured)
+
+    def made(self, pending: Pending) -> Made | None:
+        if type(pending) is not PendingInThread or self._pool is None:
+            return None
+        job, threads = pending.job, self._pool.threads
+        name = next((one.name for one in threads if one.ident == job.thread), "thread")
+        return Made(name, job.began, job.ended)
 
     def is_end(self, error: BaseException) -> bool:
         if not self._in_order or not isinstance(error, RecordError) or error.stage != READING:
@@ -165,13 +174,13 @@ class Turns:
 class PendingInThread:
     """The consumer's side of a job."""
 
-    __slots__ = ("_job",)
+    __slots__ = ("job",)
 
     def __init__(self, job: Job) -> None:
-        self._job = job
+        self.job = job
 
     def result(self) -> Element:
-        job = self._job
+        job = self.job
         if job.owner != os.getpid():
             raise forked_error("threads")
         if _worker.stopping is job.stopping:  # a user's function iterates its own loader
@@ -190,13 +199,13 @@ class PendingInThread:
         return job.value
 
     def done(self) -> bool:
-        job = self._job
+        job = self.job
         return not job.done.locked() or job.is_cancelled or job.stopping.is_set
 
     def cancel(self) -> None:
-        self._job.is_cancelled = True
+        self.job.is_cancelled = True
         with contextlib.suppress(RuntimeError):  # it is done
-            self._job.done.release()
+            self.job.done.release()
 
 
 class _ThreadPool:

@@ -61,4 +61,4 @@ def join_parts(
     for part in parts:
         for stage, seconds in part["times"].value.items():
             times[stage] = times.get(stage, 0.0) + seconds
-    return Measured(element, context.failures, Timing(times, 1))
+    return Measured(element, context.failures, Timing(times, 1, is_at_once=False))

@@ -19,6 +19,7 @@ from loaderx.engines.base import (
     check_closed,
     closed_error,
 )
+from loaderx.loader.stats import Listening
 from loaderx.loader.tasks.plan_work import are_fetched, are_thread_safe, parts_of, sources_of
 from loaderx.loader.waiting import IN_ORDER
 from loaderx.memory import Lend
@@ -76,8 +77,16 @@ class UnitWork(Work):
 class UnitSession:
     """An engine's session as the readers of one iterator use it."""
 
-    def __init__(self, session: Session, *, has_units: bool) -> None:
+    def __init__(
+        self,
+        session: Session,
+        *,
+        has_units: bool,
+        work: UnitWork | None = None,
+        listening: Listening | None = None,
+    ) -> None:
         self._session = session
+        self._work, self._listening = work, listening
         self._has_units = has_units
         self.waiting: Pending | None = None  # what `next` waits for
         self.is_closing = False
@@ -88,15 +97,18 @@ class UnitSession:
         return self._session.window
 
     def submit(self, task: Task) -> SubmittedUnit:
-        return SubmittedUnit(self._session.submit(task), self)
+        return SubmittedUnit(self._session.submit(task), self, task)
 
     def cancel(self, pending: Sequence[PendingUnit]) -> None:
         """Cancels units that were submitted here."""
         units = [one.submitted for one in pending if isinstance(one, SubmittedUnit)]
         cancel_all(units)
 
-    def notice(self, measured: Measured) -> None:
+    def notice(self, measured: Measured, pending: Pending, task: Task) -> None:
         """Receives the measurements of a unit that was delivered."""
+        trace = None if self._listening is None else self._listening.trace
+        if trace is not None and self._work is not None:
+            trace.made(self._session.made(pending), task, self._work, measured.times)
         self._session.notice(measured)
         self.measured.append(measured)
 
@@ -117,10 +129,10 @@ class UnitSession:
 class SubmittedUnit:
     """A submitted unit; the readers get its output."""
 
-    __slots__ = ("_session", "submitted")
+    __slots__ = ("_session", "_task", "submitted")
 
-    def __init__(self, submitted: Pending, session: UnitSession) -> None:
-        self.submitted, self._session = submitted, session
+    def __init__(self, submitted: Pending, session: UnitSession, task: Task) -> None:
+        self.submitted, self._session, self._task = submitted, session, task
 
     def result(self) -> UnitOutput:
         pending, session = self.submitted, self._session
@@ -137,7 +149,7 @@ class SubmittedUnit:
         output: UnitOutput = element
         if type(element) is Measured:
             output, element.value = element.value, None  # do not keep the arrays alive
-            session.notice(element)
+            session.notice(element, pending, self._task)
         return output
 
     def cancel(self) -> object:

@@ -1,0 +1,148 @@
+"""What was measured while steps ran, in the form that causes are found from.
+
+All times are seconds of one step, unless a name says otherwise.  A *gap* is how much longer a step
+takes than it would without its data.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from loaderx.engines.base import workers_of
+from loaderx.loader.doctor.usage import Times, Used
+from loaderx.loader.trace import NEXT, PLACE, Recording
+
+
+@dataclasses.dataclass(slots=True)
+class Block:
+    """Some steps in a row, and what happened meanwhile."""
+
+    steps: int
+    seconds: float
+    recording: Recording
+    used: Used
+    first_steps: frozenset[int]  # those that begin an epoch
+    began: float
+    ended: float
+
+
+@dataclasses.dataclass(slots=True)
+class Evidence:
+    """What is known of the steps of a loader."""
+
+    engine: str
+    step_s: float
+    gap_s: float
+    is_measured: bool
+    steps: int = 0
+    waits: Sequence[tuple[bool, float]] = ()  # of each step: is it an epoch's first; its wait
+    place_s: float = 0.0
+    handing_s: float = 0.0  # in `next`, after the worker was done
+    task_s: Sequence[float] = ()  # of each task, or of those of the loop that were timed
+    stage_s: dict[str, float] = dataclasses.field(default_factory=dict)
+    cpu_s: float = 0.0  # of what makes the elements, all workers together
+    delayed_s: float = 0.0
+    blocked_s: float = 0.0
+    process_busy: float = 0.0  # CPUs that this process used or wanted
+    loop_blocked_s: float = 0.0  # outside `next`
+    disk_bytes: float = 0.0
+    first_s: float = 0.0  # the first batch
+    compile_s: float = 0.0
+    user_stages: frozenset[str] = frozenset()
+    fetches: bool = False
+    cores: int = 1
+    missing: frozenset[str] = frozenset()
+
+    @property
+    def workers(self) -> float:
+        return workers_of(self.engine)
+
+    @property
+    def made_s(self) -> float:
+        """How long one worker takes to make an element."""
+        return self.cpu_s + self.delayed_s + self.blocked_s
+
+    @property
+    def without_s(self) -> float:
+        """A step without its data."""
+        return max(0.0, self.step_s - self.gap_s)
+
+
+def gather(evidence: Evidence, blocks: Sequence[Block]) -> Evidence:
+    """Adds what is in the blocks."""
+    steps, seconds = sum(one.steps for one in blocks), sum(one.seconds for one in blocks)
+    if not steps:
+        return evidence
+    calls = [call for block in blocks for call in _calls(block)]
+    tasks = [made.ended - made.began for one in blocks for made, *_ in one.recording.tasks]
+    timed = [sum(timing.stages.values()) for one in blocks for timing in one.recording.timings]
+    loop, in_next, workers, process = (
+        sum((getattr(used, name) for used in (one.used for one in blocks)), Times())
+        for name in ("loop", "in_next", "workers", "process")
+    )
+    by_workers = evidence.workers > 0
+    making = sum(tasks) if by_workers else sum(call.wait_s for call in calls)
+    times = workers if by_workers else in_next
+    cpu, delayed = min(times.cpu, making), min(times.delayed, making)
+    stages = _stages([one.recording for one in blocks])
+    outside = seconds - sum(call.wait_s + call.place_s for call in calls)
+    missing: set[str] = set().union(*(one.used.missing for one in blocks))
+    if by_workers and not tasks:
+        missing.add("when workers made what")
+    return dataclasses.replace(
+        evidence,
+        steps=steps,
+        waits=[(call.is_first, call.wait_s) for call in calls],
+        place_s=sum(call.place_s for call in calls) / steps,
+        handing_s=sum(call.handing_s for call in calls) / steps if tasks else 0.0,
+        task_s=tasks or timed,
+        stage_s={stage: share * making / steps for stage, share in stages.items()},
+        cpu_s=cpu / steps,
+        delayed_s=delayed / steps,
+        blocked_s=max(0.0, making - cpu - delayed) / steps,
+        process_busy=(process.cpu + process.delayed) / seconds,
+        loop_blocked_s=max(0.0, outside - sum(loop - in_next)) / steps,
+        disk_bytes=sum(one.used.disk_bytes for one in blocks) / steps,
+        missing=frozenset(missing),
+    )
+
+
+class _Call(NamedTuple):
+    """A call of `next`."""
+
+    is_first: bool  # of its epoch
+    wait_s: float  # without placing
+    place_s: float
+    handing_s: float  # after the last worker was done that it waited for
+
+
+def _calls(block: Block) -> Iterator[_Call]:
+    events = block.recording.events
+    places = [event for event in events if event.name == PLACE]
+    ends = sorted(made.ended for made, *_ in block.recording.tasks)
+    for call in (event for event in events if event.name == NEXT):
+        place_s = sum(
+            one.ended - one.began
+            for one in places
+            if call.began <= one.began and one.ended <= call.ended
+        )
+        wait_s = max(0.0, call.ended - call.began - place_s)
+        until = bisect.bisect_left(ends, call.ended)
+        waited_s = max(0.0, ends[until - 1] - call.began) if until else 0.0
+        is_first = call.about["step"] in block.first_steps
+        yield _Call(is_first, wait_s, place_s, max(0.0, wait_s - waited_s))
+
+
+def _stages(recordings: Sequence[Recording]) -> dict[str, float]:
+    """The share of each stage in the time that elements take."""
+    found: dict[str, float] = {}
+    for recording in recordings:
+        of_tasks = [timing for *_, timing in recording.tasks if timing is not None]
+        for timing in of_tasks or recording.timings:
+            for stage, seconds in timing.stages.items():
+                found[stage] = found.get(stage, 0.0) + seconds
+    total = sum(found.values()) or 1.0
+    return {stage: seconds / total for stage, seconds in found.items()}

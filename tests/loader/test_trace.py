@@ -1,0 +1,173 @@
+"""`DataLoader.trace`: a file for viewers of traces."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+
+from loaderx import DataLoader, Dataset, FileError
+from loaderx.engines import Executor, Shared, Threads
+
+LOOP = "training loop"
+
+
+def slowly(record):
+    sum(range(2000))
+    return record
+
+
+def arrays(n=240):
+    return Dataset.from_arrays(x=np.arange(n)).map(slowly)
+
+
+CHAINS = {
+    "by index": lambda: arrays().batch(4),
+    "stream": lambda: arrays().filter(lambda record: record["x"] % 2 == 0).batch(2),
+    "records": arrays,
+}
+
+
+def read(path):
+    """The slices of a trace by lane, each a name, its begin and its end, and what is told of it."""
+    with open(path, encoding="utf-8") as file:
+        events = json.load(file)["traceEvents"]
+    lanes = {one["tid"]: one["args"]["name"] for one in events if one.get("name") == "thread_name"}
+    found = {name: [] for name in lanes.values()}
+    for one in events:
+        if one["ph"] == "X":
+            assert one["dur"] >= 0
+            slice_ = one["name"], one["ts"], one["ts"] + one["dur"], one["args"]
+            found[lanes[one["tid"]]].append(slice_)
+    assert {one["ph"] for one in events} <= {"M", "X"}
+    return found
+
+
+def assert_nested(slices):
+    """Slices of a lane follow each other, or lie in each other: viewers show no others."""
+    open_until = []
+    for _, begin, end, _ in slices:
+        while open_until and open_until[-1] <= begin + 1e-3:
+            open_until.pop()
+        assert not open_until or end <= open_until[-1] + 1e-3
+        open_until.append(end)
+
+
+def steps_of(slices, name):
+    return [about["step"] for kind, _, _, about in slices if kind == name]
+
+
+@pytest.mark.parametrize("name", CHAINS)
+@pytest.mark.parametrize("engine", ["inline", "threads", "processes", "auto"])
+def test_steps_are_traced(name, engine, tmp_path):
+    file = tmp_path / "trace.json"
+    with DataLoader(CHAINS[name](), engine=engine, num_workers=None) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        loader.trace(file, steps=20)
+        batches = [next(iterator) for _ in range(25)]
+    assert len(batches) == 25
+    lanes = read(file)
+    for slices in lanes.values():
+        assert_nested(slices)
+    loop = lanes.pop(LOOP)
+    assert steps_of(loop, "next") == list(range(1, 21))
+    assert steps_of(loop, "your step") == list(range(1, 20))
+    if engine == "inline":
+        assert not lanes
+        assert {"source", "map(slowly)"} <= {kind for kind, *_ in loop}
+    if engine in ("threads", "processes"):
+        start = "loaderx-" if engine == "threads" else "worker "
+        assert lanes
+        assert all(lane.startswith(start) for lane in lanes)
+        made = [about for slices in lanes.values() for *_, about in slices if "task" in about]
+        assert all("records" in about["of"] or "record" in about["of"] for about in made)
+
+
+def test_stages_are_inside_the_tasks_of_workers(tmp_path):
+    """Units of a stream are always timed stage by stage."""
+    file = tmp_path / "trace.json"
+    with DataLoader(CHAINS["stream"](), engine="threads", num_workers=1) as loader:
+        loader.trace(file, steps=20)
+        assert len(list(loader)) == 60
+    (slices,) = [slices for lane, slices in read(file).items() if lane != LOOP]
+    assert {kind for kind, *_ in slices} >= {"unit of the stream", "source", "map(slowly)"}
+
+
+def test_it_is_written_at_the_end_of_the_stream(tmp_path):
+    file = tmp_path / "trace.json"
+    loader = DataLoader(CHAINS["by index"](), engine="inline")
+    loader.trace(file, steps=1000)
+    list(loader)
+    assert steps_of(read(file)[LOOP], "next") == list(range(60))
+
+
+def test_it_is_written_when_the_loader_is_closed(tmp_path):
+    file = tmp_path / "trace.json"
+    with DataLoader(CHAINS["by index"](), engine="threads") as loader:
+        loader.trace(file)
+        for step, _ in enumerate(loader):
+            if step == 2:
+                break
+    assert steps_of(read(file)[LOOP], "next") == [0, 1, 2]
+
+
+def test_a_second_trace_ends_the_first(tmp_path):
+    first, second = tmp_path / "1.json", tmp_path / "2.json"
+    with DataLoader(CHAINS["by index"](), engine="inline") as loader:
+        iterator = iter(loader)
+        loader.trace(first)
+        next(iterator)
+        loader.trace(second)
+        next(iterator)
+    assert [steps_of(read(file)[LOOP], "next") for file in (first, second)] == [[0], [1]]
+
+
+def test_workers_that_others_run_have_lanes_too(tmp_path):
+    file = tmp_path / "trace.json"
+    engine = Shared(Threads(1))
+    with DataLoader(CHAINS["by index"](), engine=engine) as loader:
+        loader.trace(file, steps=5)
+        list(loader)
+    assert set(read(file)) == {LOOP, "loaderx-0"}
+
+
+def test_an_executor_of_threads_tells_nothing_of_its_workers(tmp_path):
+    from concurrent.futures import ThreadPoolExecutor
+
+    file = tmp_path / "trace.json"
+    with DataLoader(CHAINS["by index"](), engine=Executor(lambda: ThreadPoolExecutor(1))) as loader:
+        loader.trace(file, steps=5)
+        list(loader)
+    assert set(read(file)) == {LOOP}
+
+
+def test_placing_is_traced(tmp_path):
+    import jax
+
+    file = tmp_path / "trace.json"
+    device = jax.devices()[0]
+    with DataLoader(CHAINS["by index"](), engine="inline", sharding=device) as loader:
+        loader.trace(file, steps=10)
+        list(loader)
+    loop = read(file)[LOOP]
+    assert_nested(loop)
+    assert sum(kind == "place on devices" for kind, *_ in loop) >= 10
+
+
+def test_a_copy_in_another_process_is_not_traced(tmp_path):
+    loader = DataLoader(Dataset.range(10).batch(5), engine="inline")
+    loader.trace(tmp_path / "trace.json")
+    list(pickle.loads(pickle.dumps(loader)))
+    loader.close()
+    assert read(tmp_path / "trace.json") == {}
+
+
+def test_a_file_that_cannot_be_written_is_an_error_at_once(tmp_path):
+    loader = DataLoader(Dataset.range(10).batch(5))
+    with pytest.raises(FileError, match=r"no.json cannot be written: No such file or directory"):
+        loader.trace(tmp_path / "nowhere" / "no.json")
+    with pytest.raises(ValueError, match="`steps` must be at least 1, got 0"):
+        loader.trace(tmp_path / "trace.json", steps=0)
