@@ -86,6 +86,43 @@ def test_the_oldest_of_all_lost_tasks_is_next():
         assert left.line.sent == [5, 6, 1, 2, 3, 4]
 
 
+def test_a_task_that_two_hands_were_lost_with_is_made_alone():
+    """Else one that kills its workers would take others with it, and they would be blamed."""
+    dispatch = Dispatch()
+    for step in range(8):
+        dispatch.submit((step,))
+    for _ in range(2):
+        hand = joined(dispatch, 3)
+        dispatch.send()
+        assert hand.line.sent == [1, 2, 3]
+        dispatch.leave(hand)
+    hand = joined(dispatch, 3)
+    dispatch.send()
+    for number in range(1, 4):
+        assert hand.line.sent == list(range(1, number + 1))
+        finish(dispatch, hand, number)
+    assert hand.line.sent == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_hand_that_is_busy_makes_such_a_task_when_it_has_done_the_others():
+    dispatch = Dispatch()
+    for step in range(5):
+        dispatch.submit((step,))
+    first, busy = joined(dispatch, 1), joined(dispatch, 2)
+    dispatch.send()
+    dispatch.leave(first)
+    second = joined(dispatch, 1)
+    dispatch.send()
+    assert (second.line.sent, busy.line.sent) == ([1], [2, 3])
+    dispatch.leave(second)
+    finish(dispatch, busy, 2)
+    assert busy.line.sent == [2, 3]
+    finish(dispatch, busy, 3)
+    assert busy.line.sent == [2, 3, 1]
+    finish(dispatch, busy, 1)
+    assert busy.line.sent == [2, 3, 1, 4, 5]
+
+
 def test_a_hand_that_cannot_be_sent_to_is_lost():
     dispatch = Dispatch()
     for step in range(3):
@@ -122,6 +159,22 @@ def test_a_task_that_stands_still_is_given_to_a_hand_that_has_overtaken_it():
     assert other.line.sent[-1] == 6
     finish(dispatch, still, 1)  # the second answer is ignored
     assert jobs[0].outcome == ("element 1", None)
+
+
+def test_a_task_that_is_made_alone_and_stands_still_is_given_to_a_hand_with_nothing_to_do():
+    dispatch = Dispatch()
+    jobs = [dispatch.submit((step,)) for step in range(6)]
+    for _ in range(2):
+        hand = joined(dispatch, 1)
+        dispatch.send()
+        dispatch.leave(hand)
+    still, other = joined(dispatch, 1), joined(dispatch, 2)
+    dispatch.send()
+    assert (still.line.sent, other.line.sent) == ([1], [2, 3])
+    dispatch.awaited[jobs[0]] = None
+    for number in range(2, 7):
+        finish(dispatch, other, number)
+    assert other.line.sent == [2, 3, 4, 5, 6, 1]
 
 
 def test_answers_out_of_order_count_as_well():

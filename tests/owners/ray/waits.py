@@ -66,7 +66,7 @@ class CountedDispatch(Dispatch):
         turns = self.turns[job.number]
         if turns and turn > turns[0]:
             self.later[job.number][hand] += 1
-        if turns and turn > turns[-1] and hand not in job.hands:
+        if turns and turn > turns[-1] and hand not in job.hands and not job.is_made_alone:
             self.since[turns[-1]][hand] += 1
             WAITS.until_given = max(WAITS.until_given, self.since[turns[-1]][hand])
 

@@ -7,6 +7,9 @@ A hand that stands still cannot be told from a slow one.  So when the consumer w
 another hand has done two tasks that it was sent later, that hand is sent the task as well: a task
 makes the same element anywhere, and the first answer counts.
 
+A worker that dies takes all its tasks with it, also those that are not to blame.  So a task that
+two hands were lost with is made alone: if a third is lost, it is the one.
+
 The consumer only appends to the queue and wakes the *sender*, a thread: an exception that a signal
 handler raises in the consumer cannot leave a task half sent.
 """
@@ -41,8 +44,8 @@ class Job:
     """A task and its result."""
 
     __slots__ = (
-        "_done", "deaths", "hands", "is_done", "made", "number", "outcome", "sent_at", "task",
-        "turn",
+        "_done", "deaths", "hands", "is_done", "losses", "made", "number", "outcome", "sent_at",
+        "task", "turn",
     )  # fmt: skip
 
     def __init__(self, task: Task, number: int) -> None:
@@ -50,12 +53,17 @@ class Job:
         self.hands: set[Hand] = set()  # those that make it
         self.turn = 0  # grows with every task that is sent
         self.sent_at = 0.0
-        self.deaths = 0
+        self.losses = self.deaths = 0  # of hands that made it; of their workers, as is known later
         self.is_done = False  # it has an outcome, or none is wanted
         self.outcome: Outcome | None = None
         self.made: Made | None = None
         self._done = threading.Lock()
         self._done.acquire()
+
+    @property
+    def is_made_alone(self) -> bool:
+        """Whether a hand that makes it must have nothing else under way."""
+        return self.losses >= MOST_DEATHS - 1 and not self.is_done
 
     def finish(self, outcome: Outcome | None = None) -> None:
         """Sets the result, unless there is one.  Safe to call from anywhere."""
@@ -97,7 +105,8 @@ class Hand:
 
     @property
     def has_room(self) -> bool:
-        return len(self.under_way) < self.depth
+        sent = list(self.under_way.values())
+        return len(sent) < self.depth and not any(one.job.is_made_alone for one in sent)
 
 
 class Dispatch:
@@ -177,6 +186,7 @@ class Dispatch:
             left = [sent.job for sent in hand.under_way.values() if not sent.job.is_done]
             hand.under_way.clear()
             for job in left:
+                job.losses += 1
                 job.hands.discard(hand)
                 if not job.hands:
                     heapq.heappush(self._lost, job)
@@ -203,7 +213,7 @@ class Dispatch:
 
     def _fill(self, hand: Hand) -> None:
         while hand.has_room and hand in self._hands and not self.is_stopped:
-            job = self._overtaken(hand) or self._next()
+            job = self._overtaken(hand) or self._next(hand)
             if job is None:
                 return
             sent = Sent(job, next(self._turns), time.monotonic())
@@ -215,8 +225,10 @@ class Dispatch:
             except OSError:
                 self.leave(hand)
 
-    def _next(self) -> Job | None:
+    def _next(self, hand: Hand) -> Job | None:
         while self._lost or self._queue:
+            if hand.under_way and self._lost and self._lost[0].is_made_alone:
+                return None  # it is next, once the hand has done the others
             job = heapq.heappop(self._lost) if self._lost else self._queue.popleft()
             if not job.is_done:
                 return job
@@ -226,6 +238,8 @@ class Dispatch:
         """A task that is waited for, and that this hand would have made by now."""
         for job in list(self.awaited):
             if job.is_done or not job.hands or hand in job.hands:
+                continue
+            if job.is_made_alone and hand.under_way:
                 continue
             waited_s = time.monotonic() - job.sent_at
             later = [turn > job.turn for turn in hand.latest]
