@@ -50,9 +50,11 @@ $(VENV)-owners/stamp: pyproject.toml
 	touch $@
 
 # `engines.Ray` on a cluster of two nodes on this machine, in an environment of its own: the contract of
-# engines, the blocks of docs/cluster.md, and the examples.  Takes about five minutes.
+# engines, the blocks of docs/cluster.md, the examples, and faults: `make test-ray FAULTS=200` makes
+# 200 of them.  Takes about five minutes on two idle cores.
+FAULTS ?= 40
 test-ray: $(VENV)-ray/stamp
-	$(VENV)-ray/bin/python -m pytest -m owners tests/owners/ray
+	LOADERX_FAULTS=$(FAULTS) $(VENV)-ray/bin/python -m pytest -m owners -o faulthandler_timeout=300 tests/owners/ray
 
 $(VENV)-ray/stamp: pyproject.toml
 	python3 -m venv $(VENV)-ray

@@ -16,6 +16,7 @@ import pytest
 
 from chains import arrays
 from loaderx import ArgumentError, ChainError, DataLoader, Dataset, LoaderxWarning, RecordError
+from loaderx.chain.global_generators import GlobalDraws
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # else workers would import pytest
 
@@ -279,6 +280,22 @@ def test_a_function_that_imports_and_draws_is_still_noticed(tmp_path, monkeypatc
         DataLoader(chain, engine="processes", num_workers=1) as loader,
     ):
         assert len(list(loader)) == 32
+
+
+def test_draws_of_dask_itself_are_no_draws_of_the_functions(monkeypatch):
+    """Where its package is imported, its threads may draw from `random` at any time."""
+    monkeypatch.setitem(sys.modules, "distributed", types.ModuleType("distributed"))
+    draws = GlobalDraws()
+    random.random()
+    assert draws.notice() is None
+    np.random.rand()
+    assert draws.notice().startswith(WARNING.format("NumPy"))
+
+
+def test_a_module_that_another_thread_imports_is_not_asked(monkeypatch):
+    for module in ("numpy.random", "random"):
+        monkeypatch.setitem(sys.modules, module, types.ModuleType(module))  # nothing in it yet
+    assert GlobalDraws().notice() is None
 
 
 def test_it_is_part_of_a_state_and_refused_for_batches():

@@ -96,9 +96,10 @@ class GlobalDraws:
         if self._steps < self._next:
             return None
         self._next *= 2
-        drawn = [name for name, state in _states().items() if state != self._before.get(name)]
+        now = _states()
+        drawn = [name for name, state in now.items() if state != self._before.get(name)]
         # A generator imported after the start: its position shows whether it was used.
-        drawn = [name for name in drawn if name in self._before or not _is_fresh(name)]
+        drawn = [name for name in drawn if name in self._before or now[name][0] not in _FRESH]
         if not drawn:
             return None
         self._next = sys.maxsize
@@ -111,27 +112,25 @@ class GlobalDraws:
 
 
 _FRESH = (623, 624)  # positions of a Mersenne Twister that has been seeded, and not used
-_MODULES = {"NumPy": "numpy.random", "random": "random"}
+_GETTERS = {"NumPy": ("numpy.random", "get_state"), "random": ("random", "getstate")}
 
 
-def _states() -> dict[str, object]:
+def _states() -> dict[str, tuple[int, object]]:
     """The states of the imported global generators, in a form that can be compared."""
-    found: dict[str, object] = {}
-    for name, module in _MODULES.items():
-        generator = sys.modules.get(module)
-        if generator is not None:
-            found[name] = _state(generator)
+    found: dict[str, tuple[int, object]] = {}
+    for name, (module, getter) in _GETTERS.items():
+        # None also while another thread imports the module.
+        get = getattr(sys.modules.get(module), getter, None)
+        # In Dask's workers its own threads draw from `random` all the time.
+        if get is not None and (name != "random" or "distributed" not in sys.modules):
+            found[name] = _state(name, get)
     return found
 
 
-def _state(generator: Any) -> tuple[int, object]:
+def _state(name: str, get: Callable[[], Any]) -> tuple[int, object]:
     """The position, and the words."""
-    if generator.__name__ == "random":
-        *words, position = generator.getstate()[1]
+    state = get()
+    if name == "random":
+        *words, position = state[1]
         return position, words
-    state = generator.get_state()
     return int(state[2]), state[1].tobytes()
-
-
-def _is_fresh(name: str) -> bool:
-    return _state(sys.modules[_MODULES[name]])[0] in _FRESH

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from loaderx.errors import LoaderxError, RecordError, one_line, warn_user
+from loaderx.errors import LoaderxError, RecordError, check_int, one_line, warn_user
 from loaderx.frozen import Frozen
 from loaderx.memory import Lend
 
@@ -366,6 +366,14 @@ def close_generator(elements: Any) -> None:
     """
     if not getattr(elements, "gi_running", False) and hasattr(elements, "close"):
         elements.close()
+
+
+def check_counts(name: str, workers: int | None, prefetch: int | None) -> None:
+    """Checks what an engine was told about its workers and what to keep ready."""
+    if workers is not None:
+        check_int(name, workers, least=1)
+    if prefetch is not None:
+        check_int("prefetch", prefetch, least=0)
 
 
 def warn_if_in_order(work: Work, asked: str) -> None:

@@ -71,6 +71,58 @@ def test_the_tasks_of_a_lost_hand_are_next():
     assert two.line.sent == [3, 4, 1, 2]
 
 
+def test_the_oldest_of_all_lost_tasks_is_next():
+    """However many hands are lost at once, and in whatever order."""
+    for order in ((0, 1), (1, 0)):
+        dispatch = Dispatch()
+        for step in range(7):
+            dispatch.submit((step,))
+        *lost, left = joined(dispatch), joined(dispatch), joined(dispatch)
+        dispatch.send()
+        for number in order:
+            dispatch.leave(lost[number])
+        for number in (5, 6, 1, 2):
+            finish(dispatch, left, number)
+        assert left.line.sent == [5, 6, 1, 2, 3, 4]
+
+
+def test_a_task_that_two_hands_were_lost_with_is_made_alone():
+    """Else one that kills its workers would take others with it, and they would be blamed."""
+    dispatch = Dispatch()
+    for step in range(8):
+        dispatch.submit((step,))
+    for _ in range(2):
+        hand = joined(dispatch, 3)
+        dispatch.send()
+        assert hand.line.sent == [1, 2, 3]
+        dispatch.leave(hand)
+    hand = joined(dispatch, 3)
+    dispatch.send()
+    for number in range(1, 4):
+        assert hand.line.sent == list(range(1, number + 1))
+        finish(dispatch, hand, number)
+    assert hand.line.sent == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_hand_that_is_busy_makes_such_a_task_when_it_has_done_the_others():
+    dispatch = Dispatch()
+    for step in range(5):
+        dispatch.submit((step,))
+    first, busy = joined(dispatch, 1), joined(dispatch, 2)
+    dispatch.send()
+    dispatch.leave(first)
+    second = joined(dispatch, 1)
+    dispatch.send()
+    assert (second.line.sent, busy.line.sent) == ([1], [2, 3])
+    dispatch.leave(second)
+    finish(dispatch, busy, 2)
+    assert busy.line.sent == [2, 3]
+    finish(dispatch, busy, 3)
+    assert busy.line.sent == [2, 3, 1]
+    finish(dispatch, busy, 1)
+    assert busy.line.sent == [2, 3, 1, 4, 5]
+
+
 def test_a_hand_that_cannot_be_sent_to_is_lost():
     dispatch = Dispatch()
     for step in range(3):
@@ -107,6 +159,39 @@ def test_a_task_that_stands_still_is_given_to_a_hand_that_has_overtaken_it():
     assert other.line.sent[-1] == 6
     finish(dispatch, still, 1)  # the second answer is ignored
     assert jobs[0].outcome == ("element 1", None)
+
+
+def test_a_task_that_is_made_alone_and_stands_still_is_given_to_a_hand_with_nothing_to_do():
+    dispatch = Dispatch()
+    jobs = [dispatch.submit((step,)) for step in range(6)]
+    for _ in range(2):
+        hand = joined(dispatch, 1)
+        dispatch.send()
+        dispatch.leave(hand)
+    still, other = joined(dispatch, 1), joined(dispatch, 2)
+    dispatch.send()
+    assert (still.line.sent, other.line.sent) == ([1], [2, 3])
+    dispatch.awaited[jobs[0]] = None
+    for number in range(2, 7):
+        finish(dispatch, other, number)
+    assert other.line.sent == [2, 3, 4, 5, 6, 1]
+
+
+def test_answers_out_of_order_count_as_well():
+    """A hand with threads may answer a task that it was sent earlier in between."""
+    dispatch = Dispatch()
+    jobs = [dispatch.submit((step,)) for step in range(12)]
+    other = joined(dispatch, 3)
+    dispatch.send()
+    still = joined(dispatch, 1)
+    dispatch.send()
+    assert (other.line.sent, still.line.sent) == ([1, 2, 3], [4])
+    dispatch.awaited[jobs[3]] = None
+    for number in (1, 2, 5, 3):
+        finish(dispatch, other, number)
+    assert 4 not in other.line.sent
+    finish(dispatch, other, 6)
+    assert other.line.sent[-1] == 4
 
 
 def test_a_task_goes_on_to_a_third_hand_if_the_second_stands_still_too():
@@ -156,10 +241,14 @@ def test_an_idle_hand_gets_a_task_that_is_waited_for(monkeypatch):
         while not other.line.sent:
             pass
         finish(dispatch, other, 2)
+        waiting = threading.Thread(target=dispatch.wait, args=(first, lambda: None))
+        waiting.start()
         while other.line.sent[-1] != 1:
-            dispatch.wait(first, 0.001)
+            dispatch.send()
         finish(dispatch, other, 1)
-        assert dispatch.wait(first, 30)
+        waiting.join(30)
+        assert first.outcome == ("element 1", None)
+        assert not dispatch.awaited
 
 
 def test_stopping_ends_all_that_wait():
@@ -168,9 +257,27 @@ def test_stopping_ends_all_that_wait():
         jobs = [dispatch.submit((step,)) for step in range(3)]
         error = ValueError("no workers")
         dispatch.stop(error)
-        assert all(dispatch.wait(job, 30) for job in jobs)
+        jobs.append(dispatch.submit((9,)))
+        for job in jobs:
+            dispatch.wait(job, lambda: None)
         assert {job.outcome for job in jobs} == {(None, error)}
-        assert dispatch.submit((9,)).is_done
+
+
+def test_a_task_on_its_way_to_a_hand_when_all_is_stopped_is_ended():
+    class Late(Hand):
+        def __hash__(self):
+            """Called when the hand gets a task."""
+            dispatch.stop()
+            return id(self)
+
+        __eq__ = object.__eq__
+
+    dispatch = Dispatch()
+    job = dispatch.submit((0,))
+    dispatch.join(Late(Line(), 1))
+    dispatch.send()
+    dispatch.wait(job, lambda: None)
+    assert (job.is_done, job.outcome) == (True, None)
 
 
 @given(st.data())

@@ -247,7 +247,9 @@ def test_a_task_that_kills_workers_is_named():
     dataset = Dataset.range(60).map(fatal).batch(4)
     with DataLoader(dataset, engine=Executor(process_pool)) as loader:
         iterator, found = iter(loader), []
-        with pytest.raises(LoaderxError, match=r"3 executors in a row .*records 20 to 23"):
+        with pytest.raises(
+            LoaderxError, match=r"workers of 3 executors in a row have died on .*records 20 to 23"
+        ):
             while True:
                 found.append(next(iterator))
         assert len(found) == 5

@@ -13,6 +13,7 @@ import ray
 from ray.cluster_utils import Cluster
 
 from loaderx.engines.elsewhere import worker_memory
+from tests.owners.ray.waits import WAITS
 
 CPUS = 4  # of each raylet; Ray counts them, the machine need not have them
 
@@ -21,9 +22,8 @@ class TwoRaylets:
     """The head and another node, which tests may kill."""
 
     def __init__(self):
-        self.cluster = Cluster(
-            initialize_head=True, head_node_args={"num_cpus": CPUS, "resources": {"head": CPUS}}
-        )
+        head = {"num_cpus": CPUS, "resources": {"head": CPUS}, "include_dashboard": False}
+        self.cluster = Cluster(initialize_head=True, head_node_args=head)
         self.add_node()
 
     def add_node(self):
@@ -55,3 +55,8 @@ def _connected(raylets):
 def other_machine(monkeypatch):
     """As if workers were on another machine: their memory cannot be read."""
     monkeypatch.setattr(worker_memory, "readv", None)
+
+
+def pytest_terminal_summary(terminalreporter):
+    if WAITS.faults:
+        terminalreporter.line(str(WAITS))

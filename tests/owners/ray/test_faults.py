@@ -1,6 +1,6 @@
 """Whatever happens to actors, connections and machines: the same stream, and nothing left behind.
 
-LOADERX_FAULTS=200 makes so many instead of a few.
+LOADERX_FAULTS says how many faults there are in all.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from loaderx import DataLoader, Dataset, FileError, LoaderxError, RecordError
 from loaderx.engines import Ray, Shared
-from loaderx.engines.elsewhere import direct, payload
+from loaderx.engines.elsewhere import direct, payload, ray_session
 from loaderx.errors import LoaderxWarning
 from loaderx.testing.engine_work import InThread, wait_until
+from tests.owners.ray import waits
 from tests.owners.ray.actors import actors
 from workers import loader_threads
 
@@ -34,8 +36,30 @@ pytestmark = [
         "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore:the worker on .* has died"
     ),
 ]
-FAULTS = int(os.environ.get("LOADERX_FAULTS", "12"))
+FAULTS = int(os.environ.get("LOADERX_FAULTS", "40"))
 STEPS = 40
+
+
+def share(percent):
+    """How many of the faults are of one kind."""
+    return max(1, FAULTS * percent // 100)
+
+
+class NotedLine(direct.DirectLine):
+    """A connection that is looked at again when all is over."""
+
+    opened = []  # noqa: RUF012 (of all lines)
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.opened.append(self.connection)
+
+
+@pytest.fixture(autouse=True)
+def _noted(monkeypatch):
+    monkeypatch.setattr(ray_session, "DirectLine", NotedLine)
+    monkeypatch.setattr(ray_session, "Dispatch", waits.CountedDispatch)
+    NotedLine.opened.clear()
 
 
 def noisy(record):
@@ -58,7 +82,7 @@ def expected():
 class Faults:
     """Does something to the workers, so many times, while a stream runs."""
 
-    def __init__(self, do, times=FAULTS):
+    def __init__(self, do, times):
         self._do, self._times = do, times
         self.done, self.errors = 0, []
         self.steps = 0  # of the stream so far
@@ -72,7 +96,9 @@ class Faults:
                 due = self.steps + rng.randrange(1, 8)
                 while self.steps < due:
                     time.sleep(0.005)
-                self.done += bool(self._do(rng))
+                if self._do(rng):
+                    self.done += 1
+                    waits.WAITS.faults += 1
         except Exception as error:
             self.errors.append(error)
             self._times = 0
@@ -90,26 +116,42 @@ class Faults:
         assert not self.errors
 
 
-def check_stream(engine, do, times=FAULTS):
+def check_stream(engine, do, times):
     """The stream is what it would be without faults, from before the first until after the last."""
-    before, right, wrong = actors(), 0, 0
-    with DataLoader(chain(), engine=engine) as loader:
+    with nothing_left(), DataLoader(chain(), engine=engine) as loader:
         iterator = iter(loader)
-        next(iterator)
+        check_next(iterator, 0)
         seen = 1
         with Faults(do, times) as faults:
             last = None
             while last is None or seen < last:  # ten more after the last fault
-                batch = next(iterator)
-                is_right = batch["x"].tobytes() + batch["id"].tobytes() == whole(seen)
-                right, wrong, seen = right + is_right, wrong + (not is_right), seen + 1
+                check_next(iterator, seen)
+                seen += 1
                 faults.steps = seen
                 if last is None and faults.is_over:
                     last = seen + 10
-        assert (wrong, faults.done) == (0, times)
+        assert faults.done == times
+    waits.check()
+
+
+def check_next(iterator, step):
+    batch = next(iterator)
+    assert batch["x"].tobytes() + batch["id"].tobytes() == whole(step), f"step {step}"
+
+
+@contextlib.contextmanager
+def nothing_left():
+    """No actor, no thread, no connection, and no file."""
+    before, files = actors(), files_of_cache()
+    yield
     wait_until(lambda: not actors() - before, "the actors to end")
     wait_until(lambda: not loader_threads(), "the threads to end")
-    return right
+    wait_until(lambda: all(one.fileno() < 0 for one in NotedLine.opened), "the connections to end")
+    assert files_of_cache() == files
+
+
+def files_of_cache():
+    return sorted(Path(os.environ["LOADERX_CACHE"]).rglob("*"))
 
 
 def whole(step):
@@ -129,9 +171,17 @@ def kill(rng):
     return False
 
 
-@pytest.mark.parametrize("ways", [True, False], ids=["direct", "store"])
-def test_actors_that_are_killed(ways):
-    check_stream(Ray(3, direct=ways), kill)
+@pytest.fixture
+def engine(request, way):
+    """Three workers; `way` says how their elements come."""
+    if way == "direct":
+        request.getfixturevalue("other_machine")
+    return Ray(3, direct=way != "store")
+
+
+@pytest.mark.parametrize(("way", "percent"), [("memory", 20), ("direct", 15), ("store", 15)])
+def test_actors_that_are_killed(engine, percent):
+    check_stream(engine, kill, share(percent))
 
 
 def test_one_actor_that_is_killed():
@@ -158,10 +208,11 @@ def test_actors_that_stand_still():
             return True
         return False
 
-    check_stream(Ray(3), stop)
+    check_stream(Ray(3), stop, share(20))
 
 
-def test_connections_that_are_cut_and_garbled(monkeypatch):
+@pytest.mark.parametrize(("way", "percent"), [("memory", 10), ("direct", 15)])
+def test_connections_that_are_cut_and_garbled(engine, percent, monkeypatch):
     receive, rng, due = direct.receive_into, random.Random(1), []
 
     def damaged(connection, into):
@@ -179,6 +230,8 @@ def test_connections_that_are_cut_and_garbled(monkeypatch):
         return None
 
     monkeypatch.setattr(direct, "receive_into", damaged)
+    # Else all workers would be used through Ray's store at some point, and nothing be damaged.
+    monkeypatch.setattr(ray_session, "BROKEN_LINES", 10**6)
 
     def damage(rng):
         if not due:
@@ -186,22 +239,34 @@ def test_connections_that_are_cut_and_garbled(monkeypatch):
             return True
         return False
 
-    check_stream(Ray(3), damage)
+    check_stream(engine, damage, share(percent))
 
 
-@pytest.mark.parametrize("_", range(max(1, FAULTS // 25)))
-def test_a_raylet_that_is_killed_and_replaced(_, raylets):
-    before = actors()
-    with DataLoader(chain(), engine=Ray(4, resources={"CPU": 2})) as loader:  # two on each node
+def test_workers_whose_connections_always_break_are_used_through_rays_store(monkeypatch):
+    def damaged(connection, into):
+        raise direct.ConnectionLostError("the connection was closed")
+
+    monkeypatch.setattr(direct, "receive_into", damaged)
+    with nothing_left(), DataLoader(chain(), engine=Ray(2)) as loader:
         iterator = iter(loader)
-        for step in range(60):
-            if step == 20:
+        for step in range(20):
+            check_next(iterator, step)
+        assert {one.way for one in loader.stats().workers if one.made} == {"store"}
+
+
+def test_a_raylet_that_is_killed_and_replaced(raylets):
+    """Again and again; two of the four workers run on it."""
+    times = share(5)
+    with nothing_left(), DataLoader(chain(), engine=Ray(4, resources={"CPU": 2})) as loader:
+        iterator = iter(loader)
+        for step in range(40 * times + 20):
+            if step % 40 == 20 and step < 40 * times:
                 raylets.kill_node()
-            if step == 40:
+                waits.WAITS.faults += 1
+            if step % 40 == 0 and step:
                 raylets.add_node()
-            batch = next(iterator)
-            assert batch["x"].tobytes() + batch["id"].tobytes() == expected()[step]
-    wait_until(lambda: not actors() - before, "the actors to end")
+            check_next(iterator, step)
+    waits.check()
 
 
 # The consumer -------------------------------------------------------------------------------------
@@ -227,7 +292,7 @@ def test_a_consumer_that_dies_leaves_no_actor(raylets, number):
     command = [sys.executable, "-c", SCRIPT, raylets.cluster.address]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as consumer:
         assert consumer.stdout.readline() == b"begun\n"
-        assert len(actors() - before) == 2
+        wait_until(lambda: len(actors() - before) == 2, "both actors")
         consumer.send_signal(number)
         _, said = consumer.communicate(timeout=60)
     if number == signal.SIGINT:
@@ -289,13 +354,13 @@ def test_several_loaders_share_actors():
         assert sum(one.made for one in train.stats().workers) > 0
 
 
-def test_stats_say_where_workers_run_and_how_elements_come():
-    for ways, name in ((True, "direct"), (False, "store")):
-        with DataLoader(chain().take(20), engine=Ray(2, direct=ways)) as loader:
-            list(loader)
-            stats = loader.stats()
-        assert sum(one.made for one in stats.workers) >= 20
-        used = [one for one in stats.workers if one.made]
-        assert all(one.way == name and "(pid" in one.name for one in used)
-        assert all(one.making_s > 0 for one in used)
-        assert stats.engine == "ray(2)"
+@pytest.mark.parametrize("way", ["memory", "direct", "store"])
+def test_stats_say_where_workers_run_and_how_elements_come(engine, way):
+    with DataLoader(chain().take(20), engine=engine) as loader:
+        list(loader)
+        stats = loader.stats()
+    assert sum(one.made for one in stats.workers) >= 20
+    used = [one for one in stats.workers if one.made]
+    assert all(one.way == way and "(pid" in one.name for one in used)
+    assert all(one.making_s > 0 for one in used)
+    assert stats.engine == "ray(3)"

@@ -27,8 +27,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loaderx.engines.base import Work, cores, warn_if_in_order
-from loaderx.errors import check_int
+from loaderx.engines.base import Work, check_counts, cores, warn_if_in_order
 from loaderx.frozen import Frozen
 
 if TYPE_CHECKING:
@@ -45,10 +44,7 @@ class Auto(Frozen):
     prefetch: int | None = None
 
     def __post_init__(self) -> None:
-        if self.max_workers is not None:
-            check_int("max_workers", self.max_workers, least=1)
-        if self.prefetch is not None:
-            check_int("prefetch", self.prefetch, least=0)
+        check_counts("max_workers", self.max_workers, self.prefetch)
 
     def session(self, work: Work) -> AutoSession:
         from loaderx.engines.auto.session import AutoSession  # late: importing loaderx is light

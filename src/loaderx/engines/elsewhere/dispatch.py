@@ -1,11 +1,14 @@
 """Gives tasks to workers that may vanish, stand still or come later; needs no network.
 
 A *hand* is a worker that can be sent tasks: it has a few under way, so that it never waits for the
-next.  Answers come in any order.  The tasks of a lost hand go to the front of the queue.
+next.  Answers come in any order.  The tasks of lost hands are next for the others, oldest first.
 
 A hand that stands still cannot be told from a slow one.  So when the consumer waits for a task, and
 another hand has done two tasks that it was sent later, that hand is sent the task as well: a task
 makes the same element anywhere, and the first answer counts.
+
+A worker that dies takes all its tasks with it, also those that are not to blame.  So a task that
+two hands were lost with is made alone: if a third is lost, it is the one.
 
 The consumer only appends to the queue and wakes the *sender*, a thread: an exception that a signal
 handler raises in the consumer cannot leave a task half sent.
@@ -14,10 +17,12 @@ handler raises in the consumer cannot leave a task half sent.
 from __future__ import annotations
 
 import contextlib
+import heapq
 import itertools
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -27,6 +32,7 @@ OVERTAKEN = 2  # later tasks that another worker has done, after which it gets t
 MOST_DEATHS = 3  # of workers while they made the same task
 LONG_S = 5.0  # after which an idle hand gets any task that is waited for
 IDLE_S = 0.25  # after which an idle hand may get a task that is waited for
+CHECK_S = 0.25  # how often a waiting thread checks what has changed
 BRIEF_S = 0.02  # a shorter wait is no reason to look for another worker
 
 
@@ -38,8 +44,8 @@ class Job:
     """A task and its result."""
 
     __slots__ = (
-        "_done", "deaths", "hands", "is_done", "made", "number", "outcome", "sent_at", "task",
-        "turn",
+        "_done", "deaths", "hands", "is_done", "losses", "made", "number", "outcome", "sent_at",
+        "task", "turn",
     )  # fmt: skip
 
     def __init__(self, task: Task, number: int) -> None:
@@ -47,12 +53,17 @@ class Job:
         self.hands: set[Hand] = set()  # those that make it
         self.turn = 0  # grows with every task that is sent
         self.sent_at = 0.0
-        self.deaths = 0
+        self.losses = self.deaths = 0  # of hands that made it; of their workers, as is known later
         self.is_done = False  # it has an outcome, or none is wanted
         self.outcome: Outcome | None = None
         self.made: Made | None = None
         self._done = threading.Lock()
         self._done.acquire()
+
+    @property
+    def is_made_alone(self) -> bool:
+        """Whether a hand that makes it must have nothing else under way."""
+        return self.losses >= MOST_DEATHS - 1 and not self.is_done
 
     def finish(self, outcome: Outcome | None = None) -> None:
         """Sets the result, unless there is one.  Safe to call from anywhere."""
@@ -64,6 +75,9 @@ class Job:
     def wait(self, seconds: float) -> bool:
         """Waits for the result; for one thread."""
         return self._done.acquire(timeout=seconds) or self.is_done
+
+    def __lt__(self, other: Job) -> bool:
+        return self.number < other.number
 
 
 class Line(Protocol):
@@ -87,11 +101,12 @@ class Hand:
     def __init__(self, line: Line, depth: int) -> None:
         self.line, self.depth = line, depth
         self.under_way: dict[int, Sent] = {}
-        self.done: deque[int] = deque([-1] * OVERTAKEN, OVERTAKEN)  # turns of its last tasks
+        self.latest = [-1] * OVERTAKEN  # the highest turns that it has done
 
     @property
     def has_room(self) -> bool:
-        return len(self.under_way) < self.depth
+        sent = list(self.under_way.values())
+        return len(sent) < self.depth and not any(one.job.is_made_alone for one in sent)
 
 
 class Dispatch:
@@ -101,11 +116,13 @@ class Dispatch:
         self._lock = threading.RLock()
         self._numbers, self._turns = itertools.count(1), itertools.count(1)
         self._queue: deque[Job] = deque()
+        self._lost: list[Job] = []  # a heap
         self.awaited: dict[Job, None] = {}
         self._hands: list[Hand] = []
         self._wake: SimpleQueue[None] = SimpleQueue()  # unlike an Event it has no lock
         self._last_left = time.monotonic()
         self.is_stopped = False
+        self._end: Outcome | None = None  # of the tasks that have none when all is stopped
 
     def submit(self, task: Task) -> Job:
         job = Job(task, next(self._numbers))
@@ -114,17 +131,21 @@ class Dispatch:
         if any(hand.has_room for hand in list(self._hands)):
             self._wake.put(None)
         if self.is_stopped:
-            job.finish()
+            job.finish(self._end)
         return job
 
-    def wait(self, job: Job, seconds: float) -> bool:
-        """Waits for a result; called again and again."""
+    def wait(self, job: Job, while_waiting: Callable[[], object]) -> None:
+        """Waits for a result, and calls a function now and then."""
         if job.wait(BRIEF_S):
-            return True
+            return
         self.awaited[job] = None
-        self._wake.put(None)
         try:
-            return job.wait(seconds)
+            self._wake.put(None)
+            while not job.wait(CHECK_S):
+                while_waiting()
+                self._wake.put(None)
+                if self.is_stopped:  # while it was between the queue and a hand
+                    job.finish(self._end)
         finally:
             # A result holds what the consumer does with it: the sender must not keep it.
             self.awaited.pop(job, None)
@@ -164,10 +185,11 @@ class Dispatch:
             self._last_left = time.monotonic()
             left = [sent.job for sent in hand.under_way.values() if not sent.job.is_done]
             hand.under_way.clear()
-            for job in sorted(left, key=lambda job: -job.number):
+            for job in left:
+                job.losses += 1
                 job.hands.discard(hand)
                 if not job.hands:
-                    self._queue.appendleft(job)
+                    heapq.heappush(self._lost, job)
         self._wake.put(None)
         return left
 
@@ -176,21 +198,22 @@ class Dispatch:
         with self._lock:
             sent = hand.under_way.pop(number, None)
             if sent is not None:
-                hand.done.append(sent.turn)
+                hand.latest = sorted([*hand.latest, sent.turn])[-OVERTAKEN:]
                 sent.job.finish(outcome)
             self._fill(hand)
 
     def stop(self, error: BaseException | None = None) -> None:
         """Ends the sender, and all tasks without a result.  Safe to call from anywhere."""
+        self._end = None if error is None else (None, error)
         self.is_stopped = True
         self._wake.put(None)
         sent = [one.job for hand in list(self._hands) for one in list(hand.under_way.values())]
-        for job in [*sent, *list(self._queue)]:
-            job.finish(None if error is None else (None, error))
+        for job in [*sent, *list(self._lost), *list(self._queue)]:
+            job.finish(self._end)
 
     def _fill(self, hand: Hand) -> None:
         while hand.has_room and hand in self._hands and not self.is_stopped:
-            job = self._overtaken(hand) or self._next()
+            job = self._overtaken(hand) or self._next(hand)
             if job is None:
                 return
             sent = Sent(job, next(self._turns), time.monotonic())
@@ -202,9 +225,11 @@ class Dispatch:
             except OSError:
                 self.leave(hand)
 
-    def _next(self) -> Job | None:
-        while self._queue:
-            job = self._queue.popleft()
+    def _next(self, hand: Hand) -> Job | None:
+        while self._lost or self._queue:
+            if hand.under_way and self._lost and self._lost[0].is_made_alone:
+                return None  # it is next, once the hand has done the others
+            job = heapq.heappop(self._lost) if self._lost else self._queue.popleft()
             if not job.is_done:
                 return job
         return None
@@ -214,9 +239,11 @@ class Dispatch:
         for job in list(self.awaited):
             if job.is_done or not job.hands or hand in job.hands:
                 continue
+            if job.is_made_alone and hand.under_way:
+                continue
             waited_s = time.monotonic() - job.sent_at
-            later = [turn > job.turn for turn in hand.done]
-            is_idle = not self._queue and not hand.under_way
+            later = [turn > job.turn for turn in hand.latest]
+            is_idle = not (self._lost or self._queue or hand.under_way)
             # An idle hand need not have overtaken it: it may be new, with nothing else to do.
             if all(later) or (is_idle and waited_s > (IDLE_S if any(later) else LONG_S)):
                 return job

@@ -22,10 +22,10 @@ from loaderx.engines.base import (
     Element,
     Made,
     Pending,
-    Session,
     Task,
     Work,
     WorkerStats,
+    check_counts,
     closed_error,
     cores,
     forked_error,
@@ -35,16 +35,10 @@ from loaderx.engines.base import (
 from loaderx.engines.elsewhere.maker import kept_maker
 from loaderx.engines.elsewhere.packing import Packed, Unpacker, made_now, packed_error
 from loaderx.engines.elsewhere.payload import Payload, payload_of
+from loaderx.engines.elsewhere.session import ElsewhereSession
 from loaderx.engines.processes.jobs import step_of
 from loaderx.engines.processes.pickling import PicklingError, ResetAttribute
-from loaderx.errors import (
-    ArgumentTypeError,
-    LoaderxError,
-    RecordError,
-    check_int,
-    one_line,
-    warn_user,
-)
+from loaderx.errors import ArgumentTypeError, LoaderxError, one_line
 from loaderx.frozen import Frozen
 from loaderx.memory import PoolPerThread
 
@@ -84,10 +78,7 @@ class Executor(Frozen):
                 "Executor takes a function that makes an executor, such as "
                 f"lambda: ProcessPoolExecutor(4), or an executor; got {self.factory!r}."
             )
-        if self.num_workers is not None:
-            check_int("num_workers", self.num_workers, least=1)
-        if self.prefetch is not None:
-            check_int("prefetch", self.prefetch, least=0)
+        check_counts("num_workers", self.num_workers, self.prefetch)
 
     def __reduce__(self) -> tuple[object, ...]:
         if hasattr(self.factory, "submit"):
@@ -102,36 +93,26 @@ class Executor(Frozen):
         return ExecutorSession(work, self)
 
 
-class ExecutorSession(Session):
+class ExecutorSession(ElsewhereSession):
     """An executor for the tasks of one loader."""
 
-    shares_memory = True
-
     def __init__(self, work: Work, engine: Executor) -> None:
-        self._work, self._engine = work, engine
+        super().__init__(work, engine.prefetch)
+        self._engine = engine
         self._is_own = not hasattr(engine.factory, "submit")
         self._executor: AnyExecutor | None = None
         self._finaliser: weakref.finalize[..., ExecutorSession] | None = None
-        self._owner = os.getpid()
         self._sent = SentWork(work)
         self._without = 0  # workers that may not have the work yet
         self._lock = threading.RLock()
         self._unpacker: Unpacker | None = None
         self._warnings: deque[str] = deque()
-        self._warned: set[str] = set()
         self._made: dict[str, WorkerStats] = {}
 
     @property
-    def workers(self) -> int:
-        """Tasks that it makes at once."""
+    def at_once(self) -> int:
         told = self._engine.num_workers or getattr(self._executor, "_max_workers", None)
         return told if isinstance(told, int) else cores()
-
-    @property
-    def window(self) -> int:  # type: ignore[override]
-        """Tasks to keep under way."""
-        workers, prefetch = self.workers, self._engine.prefetch
-        return workers + (max(2, workers) if prefetch is None else prefetch)
 
     @property
     def shares_disk(self) -> bool:  # type: ignore[override]
@@ -171,7 +152,7 @@ class ExecutorSession(Session):
                     "is no executor."
                 )
             self._owner, self._executor = os.getpid(), executor
-            self._without = self.workers
+            self._without = self.at_once
             if self._is_own:
                 self._finaliser = weakref.finalize(self, _shut_down, executor)
                 self._finaliser.atexit = False  # executors end by themselves at exit
@@ -207,11 +188,7 @@ class ExecutorSession(Session):
             try:
                 return self._unpacker.unpack(made, step_of(task))
             finally:
-                warnings = {*self._warnings} - self._warned
-                self._warnings.clear()
-                self._warned |= warnings
-                for warning in warnings:
-                    warn_user(warning)
+                self.tell(self._warnings)
 
     def _count(self, packed: Packed, sent_at: float) -> None:
         name, travel_s = packed.worker, time.monotonic() - sent_at - packed.making_s
@@ -228,16 +205,6 @@ class ExecutorSession(Session):
     def workers_stats(self) -> Sequence[WorkerStats]:
         return list(self._made.values())
 
-    def died(self, task: Task) -> RecordError:
-        """The error for a task that has broken several executors."""
-        noun, records = self._work.noun_of(task), self._work.describe(task)
-        return RecordError(
-            f"{MOST_BREAKS} executors in a row broke on this {noun}: their workers died. It is "
-            f"made of {records}. With engine='inline' the same happens where a debugger can see "
-            "it.",
-            step=step_of(task),
-        )
-
     def close(self) -> None:
         with self._lock:
             executor = self._forget()
@@ -247,7 +214,7 @@ class ExecutorSession(Session):
 
     def describe(self) -> tuple[str, str]:
         name = "" if self._executor is None else f" of {type(self._executor).__name__}"
-        return f"executor({self.workers})", f"it was asked for: the workers{name}"
+        return f"executor({self.at_once})", f"it was asked for: the workers{name}"
 
 
 def _shut_down(executor: AnyExecutor) -> None:
@@ -288,7 +255,9 @@ class PendingCall:
             if isinstance(error, BrokenExecutor):
                 breaks += 1
                 if breaks == MOST_BREAKS:
-                    raise session.died(self._task) from error
+                    raise session.died(
+                        self._task, f"the workers of {MOST_BREAKS} executors in a row have died"
+                    ) from error
                 session.replace(self._executor, error)
                 self._executor, self._future = session.start(self._task)
             elif error is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from loaderx.engines.base import Work, warn_if_in_order
+from loaderx.engines.base import Work, check_counts, warn_if_in_order
 from loaderx.errors import ArgumentTypeError, check_bool, check_int
 from loaderx.frozen import Frozen
 
@@ -40,10 +40,7 @@ class Ray(Frozen):
     direct: bool = True
 
     def __post_init__(self) -> None:
-        if self.num_workers is not None:
-            check_int("num_workers", self.num_workers, least=1)
-        if self.prefetch is not None:
-            check_int("prefetch", self.prefetch, least=0)
+        check_counts("num_workers", self.num_workers, self.prefetch)
         check_int("threads", self.threads, least=1)
         check_bool("direct", self.direct)
         if self.address is not None and not isinstance(self.address, str):

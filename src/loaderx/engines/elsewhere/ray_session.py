@@ -27,7 +27,6 @@ from loaderx.engines.base import (
     Element,
     Made,
     Pending,
-    Session,
     Task,
     Work,
     WorkerStats,
@@ -35,22 +34,30 @@ from loaderx.engines.base import (
     forked_error,
 )
 from loaderx.engines.elsewhere.direct import DirectLine
-from loaderx.engines.elsewhere.dispatch import MOST_DEATHS, Dispatch, Hand, Job, Outcome, Sent
+from loaderx.engines.elsewhere.dispatch import (
+    CHECK_S,
+    MOST_DEATHS,
+    Dispatch,
+    Hand,
+    Job,
+    Outcome,
+    Sent,
+)
 from loaderx.engines.elsewhere.packing import Packed, Unpacker, made_now
 from loaderx.engines.elsewhere.payload import payload_of
+from loaderx.engines.elsewhere.ray_address import check_cluster, is_address_of
 from loaderx.engines.elsewhere.ray_engine import Ray
+from loaderx.engines.elsewhere.session import ElsewhereSession
 from loaderx.engines.processes.jobs import step_of
 from loaderx.engines.signals import SignalsDeferred
 from loaderx.errors import (
     ArgumentError,
     LoaderxError,
     MissingPackageError,
-    RecordError,
     one_line,
     warn_user,
 )
 
-CHECK_S = 0.25  # how often a waiting thread checks whether it is to stop
 STOP_PATIENCE_S = 10.0
 EXIT_PATIENCE_S = 3.0
 PLACED_PATIENCE_S = 30.0  # after which a loader without any worker warns
@@ -58,27 +65,21 @@ HELD = 4  # elements of a worker that the user may hold before memory is added
 BROKEN_LINES = 3  # in a row, after which a worker is used through Ray's store
 
 
-class RaySession(Session):
+class RaySession(ElsewhereSession):
     """Actors for the tasks of one loader."""
 
-    shares_memory = True
-
     def __init__(self, work: Work, engine: Ray) -> None:
-        self._work, self._engine = work, engine
+        super().__init__(work, engine.prefetch)
+        self._engine = engine
         self._lock = threading.Lock()
-        self._owner = os.getpid()
         self._crew: Crew | None = None
         self._finaliser: weakref.finalize[..., RaySession] | None = None
         self._members: Sequence[Member] = ()  # also of a crew that has ended
-        self._told: set[str] = set()
 
     @property
-    def window(self) -> int:  # type: ignore[override]
-        """Tasks to keep under way."""
-        engine = self._engine
-        workers = engine.num_workers if self._crew is None else len(self._crew.members)
-        tasks = (workers or 1) * engine.threads
-        return tasks + (max(2, tasks) if engine.prefetch is None else engine.prefetch)
+    def at_once(self) -> int:
+        workers = self._engine.num_workers if self._crew is None else len(self._crew.members)
+        return (workers or 1) * self._engine.threads
 
     @property
     def shares_disk(self) -> bool:  # type: ignore[override]
@@ -106,23 +107,6 @@ class RaySession(Session):
                 with SignalsDeferred():
                     crew.start()
             return self._crew
-
-    def tell(self, warnings_: deque[str]) -> None:
-        """Gives the warnings of workers, each once."""
-        while warnings_:
-            text = warnings_.popleft()
-            if text not in self._told:
-                self._told.add(text)
-                warn_user(text)
-
-    def died(self, task: Task) -> RecordError:
-        """The error for a task that has ended several workers."""
-        noun, records = self._work.noun_of(task), self._work.describe(task)
-        return RecordError(
-            f"{MOST_DEATHS} workers in a row have died on this {noun}. It is made of {records}. "
-            "With engine='inline' the same happens where a debugger can see it.",
-            step=step_of(task),
-        )
 
     def made(self, pending: Pending) -> Made | None:
         return pending.made if type(pending) is PendingInRay else None
@@ -164,14 +148,13 @@ class PendingInRay:
         if self._owner != os.getpid():
             raise forked_error("Ray workers")
         job, crew = self._job, self._crew
-        while not job.is_done and not crew.dispatch.wait(job, CHECK_S):
-            crew.warn_of_waiting()
+        crew.dispatch.wait(job, crew.warn_of_waiting)
         session = self._session()
         if session is not None:
             session.tell(crew.warnings)
         if job.outcome is None:
             if session is not None and job.deaths >= MOST_DEATHS:
-                raise session.died(job.task)
+                raise session.died(job.task, f"{MOST_DEATHS} workers in a row have died")
             raise closed_error()
         (element, error), job.outcome = job.outcome, None
         if error is not None:
@@ -321,8 +304,10 @@ class Member:
         if opened.address is not None and self._broken < BROKEN_LINES:
             try:
                 return DirectLine(opened.address, crew.key, self._fetch, self._form)
-            except OSError:
-                self._broken += 1
+            except OSError as error:
+                # Where a firewall drops what is sent, each try would take long.
+                self._broken = BROKEN_LINES if isinstance(error, TimeoutError) else self._broken + 1
+                return None
         return StoreLine(self._actor, crew)
 
     def _note_deaths(self, name: str) -> None:
@@ -429,8 +414,16 @@ def connected(address: str | None) -> Any:
             "engines.Ray needs the package ray. Install it: pip install ray"
         ) from error
     if not ray.is_initialized():
-        ray.init(address=address, include_dashboard=False, logging_level="ERROR")
-    elif address not in (None, "auto", "local", here := ray.get_runtime_context().gcs_address):
+        check_cluster(address)
+        try:
+            ray.init(address=address, include_dashboard=False, logging_level="ERROR")
+        except ConnectionError as error:
+            raise LoaderxError(
+                f"Ray has not connected: {one_line(error)}. A server answers there. Is it the head "
+                "of the cluster, by its port? And is this machine part of the cluster? If not, run "
+                "`ray start --address=` here, with that address."
+            ) from error
+    elif not is_address_of(address, here := ray.get_runtime_context().gcs_address):
         raise ArgumentError(
             f"engines.Ray(address={address!r}): this process is connected to Ray at {here} "
             "already. Leave `address` out, or disconnect first: ray.shutdown()."

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from loaderx.engines.base import Work, cores, warn_if_in_order
-from loaderx.errors import ArgumentError, ArgumentTypeError, check_int
+from loaderx.engines.base import Work, check_counts, cores, warn_if_in_order
+from loaderx.errors import ArgumentError, ArgumentTypeError
 from loaderx.frozen import Frozen
 
 if TYPE_CHECKING:
@@ -46,14 +46,11 @@ class Processes(Frozen):
     init: Callable[[int, int], object] | None = None
 
     def __post_init__(self) -> None:
-        if self.num_workers is not None:
-            check_int("num_workers", self.num_workers, least=1)
-            if self.num_workers > MOST_WORKERS:
-                raise ArgumentError(
-                    f"`num_workers` must be at most {MOST_WORKERS}, got {self.num_workers}."
-                )
-        if self.prefetch is not None:
-            check_int("prefetch", self.prefetch, least=0)
+        check_counts("num_workers", self.num_workers, self.prefetch)
+        if self.num_workers is not None and self.num_workers > MOST_WORKERS:
+            raise ArgumentError(
+                f"`num_workers` must be at most {MOST_WORKERS}, got {self.num_workers}."
+            )
         if self.timeout_s is not None:
             if isinstance(self.timeout_s, bool) or not isinstance(self.timeout_s, (int, float)):
                 raise ArgumentTypeError(

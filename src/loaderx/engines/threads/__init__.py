@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loaderx.engines.base import Work, cores, warn_if_in_order
-from loaderx.errors import ArgumentError, check_bool, check_int, check_name
+from loaderx.engines.base import Work, check_counts, cores, warn_if_in_order
+from loaderx.errors import ArgumentError, check_bool, check_name
 from loaderx.frozen import Frozen
 
 if TYPE_CHECKING:
@@ -31,10 +31,7 @@ class Threads(Frozen):
     in_order: bool = False
 
     def __post_init__(self) -> None:
-        if self.num_workers is not None:
-            check_int("num_workers", self.num_workers, least=1)
-        if self.prefetch is not None:
-            check_int("prefetch", self.prefetch, least=0)
+        check_counts("num_workers", self.num_workers, self.prefetch)
         _check_thread_name(self.name)
         if check_bool("in_order", self.in_order) and self.num_workers not in (None, 1):
             raise ArgumentError(
