@@ -1,11 +1,14 @@
-"""Run a training program for a while, and say whether it waits for its data, and why.
+"""Run a training program, and say whether it waits for its data, and why.
 
-The program runs as ever, but batches are repeated every other block of steps: the difference is
-what its data cost.  It is ended after some hundred steps, and writes no checkpoints of the loader.
+The program runs as ever, but batches are repeated in every other block of
+steps: the difference is what its data cost. It is ended after some hundred
+steps, and no states of its loader can be saved. What follows the script are
+its own arguments. With --try, the loader is changed as advised, and measured
+again.
 
 examples:
-  loaderx doctor train.py --epochs 3         what follows the script are its own arguments
-  loaderx doctor --try train.py              change the loader as advised, and measure again
+  loaderx doctor train.py --epochs 3
+  loaderx doctor --try train.py
   loaderx doctor --json train.py > doctor.json
 """
 

@@ -4,8 +4,8 @@ The dataset is the one of the run: its state is compared first.
 
 examples:
   loaderx replay train:make_dataset --state state.json --step 81234
-  loaderx replay train:make_dataset --state checkpoints/81000 --step 81234 --show
-  loaderx replay train:make_dataset --state state.json --step 81234 --npz batch.npz
+  loaderx replay train:make_dataset --state checkpoints --step 81234 --show
+  loaderx replay train:make_dataset --state state.json --step 812 --npz b.npz
 """
 
 from __future__ import annotations

@@ -235,7 +235,9 @@ def test_convert(bucket, tmp_path, capsys):
     np.savez(tmp_path / "a.npz", x=np.arange(50))
     source = str(tmp_path / "a.npz")
     assert main(["convert", source, bucket.url, "--shard", "0/1"]) == 0
-    assert capsys.readouterr().out == f"50 records, 0.0 MB in 1 part: {bucket.url}\n"
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == f"50 records, 528 bytes in 1 part: {bucket.url}"
+    assert told[1] == f'open it: Dataset.open("{bucket.url}")'
     with pytest.warns(LoaderxWarning, match="shard=\\(0, 2\\) has nothing to save"):
         assert main(["convert", source, f"{bucket.url}-2", "--shard", "0/2"]) == 0
     told = f"shard 0/2 is saved, others are not yet: {bucket.url}-2\n"
