@@ -122,6 +122,12 @@ class Dataset(Generic[T], metaclass=DatasetType):
 
     @classmethod
     def _of(cls, node: Node) -> Dataset[Tree]:
+        for below in node.inputs:
+            if below.skipped_steps is not None and node.skipped_steps is None:
+                raise ChainError(
+                    f".{node.stage} after .skip_steps(...): its numbers are steps of the loader, "
+                    "so only .take(...) and functions of a batch may follow. Put it last."
+                )
         made = object.__new__(cls)
         object.__setattr__(made, "_node", node)
         return made
@@ -613,6 +619,33 @@ class Dataset(Generic[T], metaclass=DatasetType):
         if length is not None and n >= length:
             raise ArgumentError(f"skip({n}) leaves nothing of {length} elements.")
         return self._slice(n, 1, None if length is None else length - n)
+
+    def skip_steps(self, ranges: Iterable[tuple[int, int]]) -> Dataset[T]:
+        """Leaves out some steps of a run; all others keep their numbers.
+
+        For batches that made a loss jump: go back to a checkpoint before them, and go on without
+        them.  The numbers are those of ``iterator.step``, which counts skipped steps too; so they
+        mean the same batches for ever, and states from before are good.  In a chain, the records of
+        skipped steps are not read; a stream must read them.
+
+        It stands last; only `take`, which counts the batches that come, and functions of a batch
+        may follow.
+
+        >>> from loaderx import DataLoader
+        >>> ds = Dataset.range(12).batch(2).skip_steps([(1, 3), (4, 5)])
+        >>> [batch.tolist() for batch in ds]
+        [[0, 1], [6, 7], [10, 11]]
+        >>> iterator = iter(DataLoader(ds))
+        >>> next(iterator).tolist(), iterator.step
+        ([0, 1], 3)
+
+        Args:
+            ranges: pairs ``(first, stop)``; the step ``stop`` comes again.
+        """
+        from loaderx.stages.skip_steps import check_ranges, skip_steps  # late: most runs skip none
+
+        found = check_ranges(ranges)
+        return Dataset._of(skip_steps(self._node, found)) if found else self
 
     def _slice(self, start: int, step: int, count: int | None) -> Dataset[T]:
         return Dataset._of(stages.Sliced(self._node, start, step, count))

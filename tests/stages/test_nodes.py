@@ -95,6 +95,8 @@ EXAMPLES = {
     "Sliced, after the batch of a stream": STREAM.repeat().batch(2).take(3),
     "Picked": RECORDS[[1, 1, 2]],
     "Sampled, of batches": BATCHES.sample([1, 2, 0], 5, seed=3),
+    "StepsSkipped": BATCHES.repeat().skip_steps([(1, 4), (6, 7)]),
+    "StepsSkipped, in a stream": STREAM.batch(2).skip_steps([(1, 4)]),
     "Part": RECORDS.split(0.5, 0.5, seed=2)[1],
     "Repeated, after batch": BATCHES.repeat(3),
     "Repeated, in a stream": STREAM.repeat(2),

@@ -36,6 +36,7 @@ from loaderx.loader.passes import Passes, StepPasses
 from loaderx.loader.stats import Counters, Stats, summary
 from loaderx.loader.tasks.plan_work import PlanWork, work_of
 from loaderx.loader.waiting import Waiting
+from loaderx.order.epochs import NO_STEPS, SkippedSteps
 from loaderx.stages.batch import Batched
 from loaderx.stages.repeat import Repeated
 from loaderx.tree import Tree
@@ -198,7 +199,7 @@ class DataLoader(Generic[T]):
                 f"the dataset: {_STAGES[given[0]]}."
             )
         self.dataset: Dataset[Tree] = chain
-        self._node: Node = chain._node
+        self._node, self._skipped = _with_all_steps(chain._node)
         self._engine = engine_of(engine, num_workers, prefetch)
         self._devices = Devices.of(sharding, device_prefetch, shard, self._node)
         self._shard = _check_shard(self._devices.shard if self._devices else shard, self._node)
@@ -234,12 +235,19 @@ class DataLoader(Generic[T]):
     def _stream_setup(self, counts: Counts | None) -> StreamSetup:
         from loaderx.loader.stream_iterator import StreamSetup  # late: most chains are not streams
 
-        return StreamSetup(self._node, self._shard, self._engine, self._devices, counts)
+        return StreamSetup(
+            self._node, self._shard, self._engine, self._devices, counts, self._skipped
+        )
 
     def __len__(self) -> int:
         stream = self._stream
         if stream is None or not stream.node.ends:
-            return len(self.dataset)
+            length = len(self.dataset)
+            if self._skipped is NO_STEPS or not isinstance(self._passes, StepPasses):
+                return length
+            steps = self._passes.steps_of(self._passes.next)
+            kept_before = self._skipped.kept_before
+            return kept_before(steps.stop) - kept_before(steps.start)
         first = self._passes.next
         return stream.length(first, None if stream.epochs is None else first + stream.epochs)
 
@@ -344,6 +352,7 @@ class DataLoader(Generic[T]):
             self._counters,
             self._work,
             devices.place if devices else None,
+            self._skipped,
         )
         self._iterators.add(made)
         return made
@@ -452,6 +461,15 @@ def _check_pickled(engine: Engine) -> None:
             f"this loader cannot be pickled, since its engine {type(engine).__name__} holds what "
             f"cannot be ({one_line(error)}). Pickle the dataset, and make a loader of it there."
         ) from error
+
+
+def _with_all_steps(node: Node) -> tuple[Node, SkippedSteps]:
+    """The dataset whose positions are the steps of a loader, and the steps to pass over."""
+    if node.skipped_steps is None:
+        return node, NO_STEPS
+    from loaderx.stages.skip_steps import all_steps  # late: most runs skip none
+
+    return all_steps(node), node.skipped_steps
 
 
 def _given(value: U) -> U:

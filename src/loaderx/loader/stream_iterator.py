@@ -31,9 +31,10 @@ from loaderx.loader.state import (
 )
 from loaderx.loader.stats import Counters, EpochCounters
 from loaderx.loader.tasks.units import UnitSession, UnitWork
-from loaderx.order.epochs import LIMIT
+from loaderx.order.epochs import LIMIT, NO_STEPS, SkippedSteps
 from loaderx.plans.stream_plan import Reading, StreamPlan
 from loaderx.reading.lookahead import Lookahead
+from loaderx.reading.rows import Rows
 from loaderx.reading.saved_position import UNCHANGED, LanePosition, first_entry
 from loaderx.stages.repeat import MANY_EPOCHS
 from loaderx.tree import Tree
@@ -59,6 +60,7 @@ class StreamSetup:
         engine: Engine,
         devices: Devices | None = None,
         counts: Counts | None = None,
+        skipped: SkippedSteps = NO_STEPS,
     ) -> None:
         self.node = node
         self.base, self.epochs, self.steps = how_long(node)
@@ -69,6 +71,7 @@ class StreamSetup:
         self.repeats_records = _repeats_records(self.base)
         self.has_epochs = self.base.ends or node.ends  # a take may end an endless base
         self.shard, self._given = shard, (engine, devices, counts)
+        self.skipped = skipped
         self._counts: StreamCounts | None = None
         ends, other = ends_by_itself(node), _uncounted_stage(self.base)
         self._is_counted = ends and other is None
@@ -89,7 +92,7 @@ class StreamSetup:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Only the description: a new plan is made from it."""
-        return StreamSetup, (self.node, self.shard, *self._given)
+        return StreamSetup, (self.node, self.shard, *self._given, self.skipped)
 
     def counts(self) -> StreamCounts:
         """The counts of epochs."""
@@ -170,7 +173,7 @@ class StreamSetup:
             raise ArgumentTypeError(
                 f"a stream has no length: the number of its elements is known when it ends.{advice}"
             )
-        return min(steps, self.steps)
+        return self.skipped.kept_before(min(steps, self.steps))
 
     def iterator(
         self,
@@ -187,6 +190,11 @@ class StreamSetup:
         if not self.has_epochs:
             raise ChainError(
                 "epoch(e) needs a dataset whose epochs end: put .repeat() after .batch(...)."
+            )
+        if self.skipped is not NO_STEPS and self.epochs != 1:
+            raise ChainError(
+                "epoch(e) of a stream with skip_steps: its steps are numbered through all epochs, "
+                "and epoch(e) counts from 0. Use iter(loader), and set_state()."
             )
         if number >= MANY_EPOCHS:
             raise ArgumentError(
@@ -260,14 +268,16 @@ class Positions:
     is further ahead.  Signal handlers and other threads may ask at any time.
     """
 
-    def __init__(self, step: int, position: Position) -> None:
-        self._last = deque([(step, position, 0)], maxlen=REMEMBERED)
+    def __init__(self, step: int, position: Position, skipped: SkippedSteps) -> None:
+        self._number = skipped.kept_before  # of a step among those that are handed out
+        self._last = deque([(self._number(step), position, 0)], maxlen=REMEMBERED)
 
     def add(self, step: int, position: Position, rows: int) -> None:
         """Remembers the position before a step, and the rows since the run began."""
-        self._last.append((step, position, rows))
+        self._last.append((self._number(step), position, rows))
 
     def _find(self, step: int) -> tuple[int, Position, int]:
+        step = self._number(step)
         while True:
             found = self._last[max(0, step - self._last[0][0])]
             if found[0] >= step:  # else another thread added one, which removed the first
@@ -283,10 +293,12 @@ class Positions:
 class StreamRun:
     """Batches in order, with the position after each of the last ones."""
 
-    def __init__(self, reading: Reading, units: UnitSession, step: int, stop: int) -> None:
+    def __init__(
+        self, reading: Reading, units: UnitSession, step: int, stop: int, skipped: SkippedSteps
+    ) -> None:
         self._reading, self._units = reading, units
-        self._step, self._stop = step, stop
-        self.positions = Positions(step, reading.state())
+        self._step, self._stop, self._skipped = step, stop, skipped
+        self.positions = Positions(step, reading.state(), skipped)
         self.rows = 0
         self.rest: Measured | None = None  # measured after the last batch
 
@@ -296,8 +308,17 @@ class StreamRun:
         return self._reading.lookaheads
 
     def next(self) -> Measured:
-        if self._step >= self._stop:
+        first = self._skipped.first_from(self._step)
+        if first >= self._stop:
             raise StopIteration
+        while self._step < first:
+            self._read()
+        batch = self._read()
+        self.rows += batch.count
+        self.positions.add(self._step, self._reading.state(), self.rows)
+        return self._measured(batch.tree)
+
+    def _read(self) -> Rows:
         try:
             batch = self._reading.next()
         except RecordError as error:
@@ -307,9 +328,7 @@ class StreamRun:
             self.rest = self._measured(None)
             raise StopIteration
         self._step += 1
-        self.rows += batch.count
-        self.positions.add(self._step, self._reading.state(), self.rows)
-        return self._measured(batch.tree)
+        return batch
 
     def start(self) -> None:
         self._reading.begin()
@@ -365,6 +384,7 @@ class StreamIterator(LoaderIterator[T]):
             counters,
             None,
             place,
+            setup.skipped,
         )
         self._setup = setup
         self._batches: StreamRun | None = None  # the run, before its batches are placed
@@ -377,7 +397,12 @@ class StreamIterator(LoaderIterator[T]):
         self._mark: Mark = (0.0, 0, 0.0)  # at the last batch whose epoch is known
 
     def __len__(self) -> int:
-        return self._setup.length(*self._epochs) - self._position
+        return self._setup.length(*self._epochs) - self._skipped.kept_before(self._position)
+
+    def _pass_over(self) -> int:
+        """The next step that is not skipped; the run reads up to it."""
+        self._pass_over_at = self._skipped.next_start(self.step)
+        return self.step
 
     def _start(self) -> Run:
         self._setup.count_epochs(*self._epochs)
@@ -406,7 +431,7 @@ class StreamIterator(LoaderIterator[T]):
         else:
             reading, _ = setup.read(units, self._epochs, self._epochs[0])
         self._reported = 0
-        return StreamRun(reading, units, step, self._steps.stop)
+        return StreamRun(reading, units, step, self._steps.stop, self._skipped)
 
     def _count_rest(self) -> None:
         if self._batches is not None and self._batches.rest is not None:

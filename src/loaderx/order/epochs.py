@@ -1,9 +1,14 @@
-"""Epoch keys, which make the second epoch of a dataset differ from the first."""
+"""Epoch keys, which make the second epoch of a dataset differ from the first; and skipped steps."""
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from functools import cached_property
+from itertools import accumulate
+
 import numpy as np
 
+from loaderx.frozen import Frozen
 from loaderx.rng import EPOCH, Keys, fold
 
 Positions = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
@@ -40,3 +45,59 @@ def child(epochs: Keys, rounds: Positions, ordinal: int) -> Keys:
 
 def _child(epochs: Keys, rounds: Positions, tag: int) -> Keys:
     return np.where(rounds == 0, epochs, fold(epochs, rounds, tag))
+
+
+class SkippedSteps(Frozen):
+    """Steps that a run leaves out, while all others keep their numbers.
+
+    The ranges are ascending, and between any two is a step that is not skipped.
+    """
+
+    ranges: tuple[tuple[int, int], ...] = ()
+
+    @staticmethod
+    def joined(ranges: list[tuple[int, int]]) -> SkippedSteps:
+        """Ranges in any order, which may overlap."""
+        found: list[tuple[int, int]] = []
+        for start, stop in sorted(ranges):
+            if found and start <= found[-1][1]:
+                start, last = found.pop()
+                stop = max(stop, last)
+            found.append((start, stop))
+        return SkippedSteps(tuple(found))
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [start for start, _ in self.ranges]
+
+    @cached_property
+    def _counts(self) -> list[int]:
+        """The steps that are skipped before each range, and in all of them."""
+        return [0, *accumulate(stop - start for start, stop in self.ranges)]
+
+    def first_from(self, step: int) -> int:
+        """The first step from ``step`` on that is not skipped."""
+        before = bisect_right(self._starts, step)
+        return max(step, self.ranges[before - 1][1]) if before else step
+
+    def next_start(self, step: int) -> int:
+        """Where the next range begins, after a step that is not skipped."""
+        before = bisect_right(self._starts, step)
+        return self._starts[before] if before < len(self.ranges) else LIMIT
+
+    def kept_before(self, step: int) -> int:
+        """How many of the steps before ``step`` are not skipped."""
+        before = bisect_left(self._starts, step)
+        if not before:
+            return step
+        start, stop = self.ranges[before - 1]
+        return step - self._counts[before - 1] - (min(step, stop) - start)
+
+    def steps_of(self, positions: Positions) -> Positions:
+        """The steps with these positions among those that are not skipped."""
+        begins = np.array(self._starts, np.int64) - np.array(self._counts[:-1], np.int64)
+        before = np.searchsorted(begins, positions, side="right")
+        return positions + np.array(self._counts, np.int64)[before]
+
+
+NO_STEPS = SkippedSteps()

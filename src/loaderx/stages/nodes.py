@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from loaderx.stages.on_error import Guarded, Skipping
     from loaderx.stages.pack import PackedRecords
     from loaderx.stages.sample import Sampled
+    from loaderx.stages.skip_steps import StepsSkipped
     from loaderx.stages.unbatch import Unbatched
     from loaderx.stages.window_map import WindowMapped
     from loaderx.stages.zip import Zipped
@@ -55,6 +56,7 @@ __all__ = [
     "Shuffled",
     "Skipping",
     "Sliced",
+    "StepsSkipped",
     "Transformed",
     "Unbatched",
     "WindowMapped",
@@ -75,6 +77,7 @@ _LATE = {
     "PackedRecords": "pack",
     "Sampled": "sample",
     "Skipping": "on_error",
+    "StepsSkipped": "skip_steps",
     "Unbatched": "unbatch",
     "WindowMapped": "window_map",
     "Zipped": "zip",
