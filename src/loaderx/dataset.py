@@ -871,6 +871,36 @@ class Dataset(Generic[T], metaclass=DatasetType):
                 return Dataset._of(stages.Skipping(self._node, policy, limit))
         return Dataset._of(stages.Guarded(self._node, policy, limit))
 
+    def without(
+        self,
+        ids: Leaf,
+        *,
+        fill: Literal["replace", "mask", "empty"] = "replace",
+        mask_key: str = "mask",
+    ) -> Dataset[Tree]:
+        """Removes records; all others keep their places, bit for bit.
+
+        Removed records are never read again.  States from before are good, and a warning says how
+        many records were removed since.  Append later numbers to the list: that is how a state
+        knows it again.  It stands next to the source, where the number of a record never changes.
+
+        >>> ds = Dataset.range(6).without([1, 4])
+        >>> [int(x) for x in ds]
+        [0, 2, 2, 3, 2, 5]
+
+        Args:
+            ids: numbers of records: an array, a list, or the path of a text file with one a line.
+            fill: ``"replace"`` puts another record of the dataset into each place, another one in
+                every epoch; ``"mask"`` zeros, and adds a bool leaf ``mask_key`` to every record;
+                ``"empty"`` nothing along the first axis of each leaf: `pack` leaves such texts out.
+            mask_key: the name of that leaf.
+        """
+        from loaderx.stages.without import without  # late: most chains remove nothing
+
+        check_choice("fill", fill, ("replace", "mask", "empty"))
+        node = without(self._node, ids, fill, check_name("mask_key", mask_key))
+        return self if node is self._node else Dataset._of(node)
+
     # Saving -----------------------------------------------------------------------------------
 
     @advised

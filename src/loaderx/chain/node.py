@@ -30,6 +30,7 @@ from loaderx.tree import Tree
 
 if TYPE_CHECKING:
     from loaderx.chain.stream_build import Above, MakeReader, StreamBuild
+    from loaderx.order.removed import Removed
 
 UnitCost = Literal["nothing", "mask", "records", "many"]
 """The work of a stage on the records of a unit: nothing, mask them as columns, more than that, or
@@ -293,6 +294,11 @@ class Node(Frozen, ABC):
     def is_take(self) -> bool:
         """Does the stage only set the number of elements after which to stop?"""
         return False
+
+    @property
+    def removed(self) -> Removed | None:
+        """The records that the stage removes."""
+        return None
 
     @property
     def skipped_steps(self) -> SkippedSteps | None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from loaderx.stages.skip_steps import StepsSkipped
     from loaderx.stages.unbatch import Unbatched
     from loaderx.stages.window_map import WindowMapped
+    from loaderx.stages.without import Without
     from loaderx.stages.zip import Zipped
 
 __all__ = [
@@ -61,6 +62,7 @@ __all__ = [
     "Unbatched",
     "WindowMapped",
     "WindowShuffled",
+    "Without",
     "Zipped",
 ]
 
@@ -80,6 +82,7 @@ _LATE = {
     "StepsSkipped": "skip_steps",
     "Unbatched": "unbatch",
     "WindowMapped": "window_map",
+    "Without": "without",
     "Zipped": "zip",
 }
 
