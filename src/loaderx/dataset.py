@@ -642,10 +642,10 @@ class Dataset(Generic[T], metaclass=DatasetType):
         Args:
             ranges: pairs ``(first, stop)``; the step ``stop`` comes again.
         """
-        from loaderx.stages.skip_steps import check_ranges, skip_steps  # late: most runs skip none
+        from loaderx.stages.skip_steps import skip_steps  # late: most runs skip none
 
-        found = check_ranges(ranges)
-        return Dataset._of(skip_steps(self._node, found)) if found else self
+        node = skip_steps(self._node, ranges)
+        return self if node is self._node else Dataset._of(node)
 
     def _slice(self, start: int, step: int, count: int | None) -> Dataset[T]:
         return Dataset._of(stages.Sliced(self._node, start, step, count))

@@ -59,6 +59,7 @@ def test_the_arithmetic_of_ranges(ranges, step):
     assert skipped.kept_before(step) == sum(n < step for n in left)
     assert skipped.first_from(step) == next(n for n in left if n >= step)
     assert skipped.steps_of(np.arange(len(left))).tolist() == left
+    assert skipped.kept_in(range(3, 3 + step)) == sum(3 <= n < 3 + step for n in left)
     if step in left:
         nexts = [start for start, _ in skipped.ranges if start > step]
         assert skipped.next_start(step) == min([*nexts, 1 << 62])
@@ -89,10 +90,6 @@ def test_generated_chains(dataset, ranges):
     n = len(dataset)
     both = [*DataLoader(dataset).epoch(0), *DataLoader(dataset).epoch(1)]
     first, second = kept(both[:n], ranges), kept(both, ranges)[n - _count(ranges, n) :]
-    if not first:
-        with pytest.raises(ArgumentError, match=f"leaves nothing of {n} steps"):
-            dataset.skip_steps(ranges)
-        return
     less = dataset.skip_steps(ranges)
     assert len(less) == len(first)
     assert_same(less, first)
@@ -101,7 +98,7 @@ def test_generated_chains(dataset, ranges):
         for expected in (first, second):
             assert len(loader) == len(expected)
             assert_same(loader, expected)
-    for number in (0, -1):
+    for number in (0, -1) if first else ():
         assert_same([less[number]], [first[number]])
 
 
@@ -297,17 +294,23 @@ def test_it_counts_batches():
 @pytest.mark.parametrize(
     ("ranges", "error", "message"),
     [
-        ([(5, 5)], ArgumentError, r"the range \(5, 5\) has no step; its end must be larger"),
-        ([(-1, 5)], ArgumentError, "the first step of a range"),
-        ((3, 5), ArgumentTypeError, r"must have pairs .* as in \[\(81_200, 81_500\)\]; got 3"),
-        (3, ArgumentTypeError, r"must be a list such as \[\(81_200, 81_500\)\], got 3"),
-        ("3-5", ArgumentTypeError, "must be a list such as"),
-        ([(1.5, 2)], ArgumentTypeError, "the first step of a range"),
+        ([(5, 5)], ArgumentError, "skip_steps: from 5 up to 5 there are no steps."),
+        ([(-1, 5)], ArgumentError, "skip_steps: from -1 up to 5 there are no steps."),
+        *(
+            (
+                given,
+                ArgumentTypeError,
+                "`ranges` must be pairs (first step, step after the last), as in [(81_200, "
+                f"81_500)]; got {given!r}.",
+            )
+            for given in [(3, 5), 3, "3-5", [(1.5, 2)], [(1, 2, 3)], None]
+        ),
     ],
 )
 def test_bad_ranges(ranges, error, message):
-    with pytest.raises(error, match=message):
+    with pytest.raises(error) as caught:
         BATCHES.skip_steps(ranges)
+    assert str(caught.value) == message
 
 
 def test_epochs_of_a_stream_are_not_numbered_through():

@@ -96,7 +96,6 @@ EXAMPLES = {
     "Picked": RECORDS[[1, 1, 2]],
     "Sampled, of batches": BATCHES.sample([1, 2, 0], 5, seed=3),
     "StepsSkipped": BATCHES.repeat().skip_steps([(1, 4), (6, 7)]),
-    "StepsSkipped, in a stream": STREAM.batch(2).skip_steps([(1, 4)]),
     "Without": RECORDS.without([3, 5]),
     "Without, masked": Dataset.from_arrays(x=np.arange(5)).without([3], fill="mask"),
     "Part": RECORDS.split(0.5, 0.5, seed=2)[1],

@@ -82,7 +82,7 @@ def test_nearly_all_may_be_removed():
 # What comes -------------------------------------------------------------------------------------
 
 
-@settings(max_examples=250)
+@settings(max_examples=150)
 @given(batched_chains(), VALUES)
 def test_other_rows_are_as_before_in_every_epoch(dataset, values):
     """Through shuffles, repeats, mixes and draws; the sources raise on removed records."""
@@ -290,7 +290,7 @@ def states_of(dataset, count):
 
 @KINDS
 def test_states_from_before_are_good_at_every_step(make):
-    less = make(arrays(40).without([3, 8]).without([21]))
+    less = make(arrays(40).without([3, 8, 21]))
     for number, ds in enumerate([arrays(40), arrays(40).without([3]), arrays(40).without([3, 8])]):
         expected = list(islice(less, 18))
         for step, state in enumerate(states_of(make(ds), 14)):
@@ -406,13 +406,12 @@ def test_numbers_from_arrays_masks_and_files(tmp_path):
     mask = np.arange(6) % 3 == 1
     for given_ids in (file, str(file), np.array([4, 1]), np.array([4, -5]), mask, range(1, 6, 3)):
         assert ids(arrays(6).without(given_ids)) == expected
-    assert ids(arrays(6).without([4]).without([1, 4])) == expected
     file.write_text("4\ntwo\n")
     with pytest.raises(ArgumentError) as caught:
         arrays(6).without(file)
     assert str(caught.value) == (
-        f"{file}, line 2: 'two' is not the number of a record. The file must have one number a "
-        "line."
+        f"{file} must have the number of a record on each line: invalid literal for int() with "
+        "base 10: 'two'."
     )
 
 
@@ -421,28 +420,20 @@ def test_what_is_refused():
     for refused, error, message in [
         (lambda: ds.without([6]), PositionError, "index 6 is out of range for 6 elements"),
         (lambda: ds.without(range(6)), ArgumentError, "without removes all 6 records"),
-        (lambda: ds.without({1}), ArgumentTypeError, r"in an order, .* write sorted\(...\), got a"),
+        (lambda: ds.without({1}), ArgumentTypeError, "a list, an array or a text file; got set"),
         (lambda: ds.without(["a"]), ArgumentTypeError, r"np\.isin\(doc_ids, removed\)"),
         (lambda: ds.without([1], fill="zero"), ArgumentError, "`fill` must be one of"),
-        (lambda: ds.batch(2).without([1]), ChainError, "without of batches: it removes records by"),
-        (lambda: ds.filter(odd).without([1]), ChainError, "without of a stream: it removes"),
         (
-            lambda: ds.shuffle(1).without([1]),
+            lambda: ds.batch(2).without([1]),
             ChainError,
-            r"without after .shuffle\(seed=1\): the numbers of records change there\. Put it",
+            r"without after \.batch\(2\): it removes records by their numbers, which must always "
+            r"mean the same ones\. Put it next to the source, once, with all numbers\.",
         ),
+        (lambda: ds.filter(odd).without([1]), ChainError, r"without after \.filter\(odd\)"),
+        (lambda: ds.shuffle(1).without([1]), ChainError, r"without after \.shuffle\(seed=1\)"),
         (lambda: ds.repeat(2).without([1]), ChainError, r"without after \.repeat\(2\)"),
         (lambda: Dataset.mix([ds, ds]).without([1]), ChainError, r"without after \.mix\("),
-        (
-            lambda: ds.without([1]).map(grow).without([2]),
-            ChainError,
-            r"without above \.without\(1 records, .*: give all numbers to one",
-        ),
-        (
-            lambda: ds.without([1]).without([2], fill="mask"),
-            ChainError,
-            "both must have the same `fill`",
-        ),
+        (lambda: ds.without([1]).map(grow).without([2]), ChainError, r"without after \.without\("),
     ]:
         with pytest.raises(error, match=message):
             refused()

@@ -127,8 +127,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         """The number of steps left; a TypeError where that is not known."""
         if self._steps.stop >= self._node.limit:
             raise ArgumentTypeError("the iterator of an endless loader has no length.")
-        kept_before = self._skipped.kept_before
-        return kept_before(self._steps.stop) - kept_before(self._position)
+        return self._skipped.kept_in(range(self._position, self._steps.stop))
 
     def __bool__(self) -> bool:
         return True  # else `if iterator` would call `__len__`, which may raise
@@ -412,7 +411,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
             if self._in_epoch is not None:
                 records = self._rows_between(start, position)
                 seconds = max(last - since, waited)
-                batches = self._skipped.kept_before(position) - self._skipped.kept_before(start)
+                batches = self._skipped.kept_in(range(start, position))
                 self._counters.add(self._in_epoch, batches, records, seconds, waited)
                 if self._chain[0].startswith("mix("):
                     self._count_parts(start, position)

@@ -36,7 +36,7 @@ from loaderx.loader.passes import Passes, StepPasses
 from loaderx.loader.stats import Counters, Stats, summary
 from loaderx.loader.tasks.plan_work import PlanWork, work_of
 from loaderx.loader.waiting import Waiting
-from loaderx.order.epochs import NO_STEPS, SkippedSteps
+from loaderx.order.epochs import NO_STEPS
 from loaderx.stages.batch import Batched
 from loaderx.stages.repeat import Repeated
 from loaderx.tree import Tree
@@ -199,7 +199,11 @@ class DataLoader(Generic[T]):
                 f"the dataset: {_STAGES[given[0]]}."
             )
         self.dataset: Dataset[Tree] = chain
-        self._node, self._skipped = _with_all_steps(chain._node)
+        self._node, self._skipped = chain._node, NO_STEPS
+        if chain._node.skipped_steps is not None:
+            from loaderx.stages.skip_steps import all_steps  # late: most runs skip none
+
+            self._node, self._skipped = all_steps(chain._node)
         self._engine = engine_of(engine, num_workers, prefetch)
         self._devices = Devices.of(sharding, device_prefetch, shard, self._node)
         self._shard = _check_shard(self._devices.shard if self._devices else shard, self._node)
@@ -242,12 +246,10 @@ class DataLoader(Generic[T]):
     def __len__(self) -> int:
         stream = self._stream
         if stream is None or not stream.node.ends:
-            length = len(self.dataset)
-            if self._skipped is NO_STEPS or not isinstance(self._passes, StepPasses):
+            length, passes = len(self.dataset), self._passes
+            if not isinstance(passes, StepPasses):  # an endless stream
                 return length
-            steps = self._passes.steps_of(self._passes.next)
-            kept_before = self._skipped.kept_before
-            return kept_before(steps.stop) - kept_before(steps.start)
+            return self._skipped.kept_in(passes.steps_of(passes.next))
         first = self._passes.next
         return stream.length(first, None if stream.epochs is None else first + stream.epochs)
 
@@ -461,15 +463,6 @@ def _check_pickled(engine: Engine) -> None:
             f"this loader cannot be pickled, since its engine {type(engine).__name__} holds what "
             f"cannot be ({one_line(error)}). Pickle the dataset, and make a loader of it there."
         ) from error
-
-
-def _with_all_steps(node: Node) -> tuple[Node, SkippedSteps]:
-    """The dataset whose positions are the steps of a loader, and the steps to pass over."""
-    if node.skipped_steps is None:
-        return node, NO_STEPS
-    from loaderx.stages.skip_steps import all_steps  # late: most runs skip none
-
-    return all_steps(node), node.skipped_steps
 
 
 def _given(value: U) -> U:

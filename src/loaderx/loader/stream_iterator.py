@@ -34,7 +34,6 @@ from loaderx.loader.tasks.units import UnitSession, UnitWork
 from loaderx.order.epochs import LIMIT, NO_STEPS, SkippedSteps
 from loaderx.plans.stream_plan import Reading, StreamPlan
 from loaderx.reading.lookahead import Lookahead
-from loaderx.reading.rows import Rows
 from loaderx.reading.saved_position import UNCHANGED, LanePosition, first_entry
 from loaderx.stages.repeat import MANY_EPOCHS
 from loaderx.tree import Tree
@@ -311,24 +310,21 @@ class StreamRun:
         first = self._skipped.first_from(self._step)
         if first >= self._stop:
             raise StopIteration
-        while self._step < first:
-            self._read()
-        batch = self._read()
+        while True:
+            try:
+                batch = self._reading.next()
+            except RecordError as error:
+                error.step = self._step
+                raise
+            if batch is None:
+                self.rest = self._measured(None)
+                raise StopIteration
+            self._step += 1
+            if self._step > first:
+                break
         self.rows += batch.count
         self.positions.add(self._step, self._reading.state(), self.rows)
         return self._measured(batch.tree)
-
-    def _read(self) -> Rows:
-        try:
-            batch = self._reading.next()
-        except RecordError as error:
-            error.step = self._step
-            raise
-        if batch is None:
-            self.rest = self._measured(None)
-            raise StopIteration
-        self._step += 1
-        return batch
 
     def start(self) -> None:
         self._reading.begin()

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from functools import cached_property
-from itertools import accumulate
-
 import numpy as np
 
 from loaderx.frozen import Frozen
@@ -66,38 +62,27 @@ class SkippedSteps(Frozen):
             found.append((start, stop))
         return SkippedSteps(tuple(found))
 
-    @cached_property
-    def _starts(self) -> list[int]:
-        return [start for start, _ in self.ranges]
-
-    @cached_property
-    def _counts(self) -> list[int]:
-        """The steps that are skipped before each range, and in all of them."""
-        return [0, *accumulate(stop - start for start, stop in self.ranges)]
-
     def first_from(self, step: int) -> int:
         """The first step from ``step`` on that is not skipped."""
-        before = bisect_right(self._starts, step)
-        return max(step, self.ranges[before - 1][1]) if before else step
+        return next((stop for start, stop in self.ranges if start <= step < stop), step)
 
     def next_start(self, step: int) -> int:
         """Where the next range begins, after a step that is not skipped."""
-        before = bisect_right(self._starts, step)
-        return self._starts[before] if before < len(self.ranges) else LIMIT
+        return next((start for start, _ in self.ranges if start > step), LIMIT)
 
     def kept_before(self, step: int) -> int:
         """How many of the steps before ``step`` are not skipped."""
-        before = bisect_left(self._starts, step)
-        if not before:
-            return step
-        start, stop = self.ranges[before - 1]
-        return step - self._counts[before - 1] - (min(step, stop) - start)
+        return step - sum(max(0, min(step, stop) - start) for start, stop in self.ranges)
+
+    def kept_in(self, steps: range) -> int:
+        """How many of these steps are not skipped."""
+        return self.kept_before(steps.stop) - self.kept_before(steps.start)
 
     def steps_of(self, positions: Positions) -> Positions:
         """The steps with these positions among those that are not skipped."""
-        begins = np.array(self._starts, np.int64) - np.array(self._counts[:-1], np.int64)
-        before = np.searchsorted(begins, positions, side="right")
-        return positions + np.array(self._counts, np.int64)[before]
+        for start, stop in self.ranges:
+            positions = positions + (positions >= start) * (stop - start)
+        return positions
 
 
 NO_STEPS = SkippedSteps()

@@ -43,34 +43,28 @@ class Removed(Frozen):
         """How many of them a saved state has; 0 if it has others."""
         count = text.partition(" ")[2].partition(" ")[0]
         number = int(count) if count.isdecimal() and len(count) < 20 else 0
-        return number if number <= len(self.ids) and self.text(number) == text else 0
+        return number if self.text(number) == text else 0
 
     @cached_property
-    def _sorted(self) -> Numbers:
-        return np.sort(self.ids)
-
-    @cached_property
-    def _shift(self) -> int:
-        return (self.length // (64 * len(self.ids))).bit_length()
-
-    @cached_property
-    def _bits(self) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-        bits = np.zeros((self.length >> self._shift >> 3) + 1, np.uint8)
-        runs = self._sorted >> self._shift
+    def _table(self) -> tuple[Numbers, int, Numbers]:
+        """The numbers, ascending; the bits of a position that one bit stands for; and all bits."""
+        ordered = np.sort(self.ids)
+        shift = (self.length // (64 * len(ordered))).bit_length()
+        bits, runs = np.zeros((self.length >> shift + 3) + 1, np.uint8), ordered >> shift
         np.bitwise_or.at(bits, runs >> 3, np.left_shift(1, runs & 7).astype(np.uint8))
-        return bits
+        return ordered, shift, bits
 
     def among(self, positions: Positions) -> Positions:
         """Where in ``positions`` removed records are."""
-        runs = positions >> self._shift
-        near = np.flatnonzero(self._bits[runs >> 3] >> (runs & 7).astype(np.uint8) & 1)
-        if not self._shift or not near.size:
+        ordered, shift, bits = self._table
+        runs = positions >> shift
+        near = np.flatnonzero(bits[runs >> 3] >> (runs & 7).astype(np.uint8) & 1)
+        if not shift or not near.size:
             return near
-        looked_for = positions[near].astype(self._sorted.dtype)
-        places = np.searchsorted(self._sorted, looked_for)
-        found = self._sorted[np.minimum(places, len(self._sorted) - 1)] == looked_for
-        among: Positions = near[found]
-        return among
+        looked_for = positions[near].astype(ordered.dtype)
+        places = np.searchsorted(ordered, looked_for).clip(max=len(ordered) - 1)
+        found: Positions = near[ordered[places] == looked_for]
+        return found
 
     def others(self, keys: Keys, positions: Positions) -> Positions:
         """For each of these positions another one, which is not removed, by a key.
@@ -85,6 +79,6 @@ class Removed(Frozen):
             if not left.size:
                 return found
         numbers = (keys[left] % np.uint64(self.length - len(self.ids))).astype(np.int64)
-        before = self._sorted.astype(np.int64) - np.arange(len(self.ids))  # records that are left
+        before = self._table[0] - np.arange(len(self.ids))  # records that are left, before each
         found[left] = numbers + np.searchsorted(before, numbers, side="right")
         return found

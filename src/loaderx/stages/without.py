@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 
@@ -28,72 +28,45 @@ from loaderx.tree import Array, ArraySpec, Leaf, Tree, as_array, map_leaves
 
 
 class Fill(Transform):
-    """What stands in the place of a removed record: as it is, another record."""
+    """Zeros, or nothing, in the place of each removed record."""
 
     removed: Removed
+    mask_key: str
 
     needs = "positions"
     is_cheap = True
 
     def spec(self, below: Tree, rows: tuple[int | None, ...]) -> Tree | None:
-        return below
+        if self.removed.fill == "mask" and isinstance(below, dict):
+            return {**below, self.mask_key: ArraySpec(rows, np.dtype(np.bool_))}
+        if self.removed.fill == "empty":
+            return map_leaves(
+                lambda leaf: ArraySpec((None,) * bool(leaf.shape) + leaf.shape[1:], leaf.dtype),
+                below,
+            )
+        return below if self.removed.fill == "replace" else None
 
     def on_records(self, records: list[object], extra: Positions, fail: Fail) -> list[object]:
         return list(self.on_each(iter(records), extra, fail))
 
     def on_each(self, records: Iterator[object], extra: Positions, fail: Fail) -> Iterator[object]:
-        is_removed = np.zeros(len(extra), np.bool_)
-        is_removed[self.removed.among(extra)] = True
-        return map(self.on_record, records, is_removed)
+        removed = set(self.removed.among(extra).tolist())
+        for place, record in enumerate(records):
+            made = map_leaves(self._nothing, record) if place in removed else record
+            if self.removed.fill == "mask":
+                made = add_leaf(made, self.mask_key, np.array(place not in removed), "without")
+            yield made
 
-    def on_record(self, record: Tree, is_removed: Any) -> Tree:
-        raise NotImplementedError
-
-
-class EmptyRecord(Fill):
-    """Nothing along the first axis, as of a text without tokens."""
-
-    def spec(self, below: Tree, rows: tuple[int | None, ...]) -> Tree | None:
-        return map_leaves(
-            lambda leaf: ArraySpec((None, *leaf.shape[1:])[: len(leaf.shape)], leaf.dtype), below
-        )
-
-    def on_record(self, record: Tree, is_removed: Any) -> Tree:
-        return map_leaves(_nothing, record) if is_removed else record
-
-
-class MaskedRecord(Fill):
-    """Zeros, and a leaf that tells which records are real."""
-
-    mask_key: str
-
-    takes_either = True
-
-    def spec(self, below: Tree, rows: tuple[int | None, ...]) -> Tree | None:
-        if not isinstance(below, dict):
-            return None
-        return {**below, self.mask_key: ArraySpec(rows, np.dtype(np.bool_))}
-
-    def on_record(self, record: Tree, is_removed: Any) -> Tree:
-        made = map_leaves(_zeros, record) if is_removed else record
-        return add_leaf(made, self.mask_key, ~is_removed, "without")
+    def _nothing(self, leaf: Leaf) -> Leaf:
+        made = type(leaf)() if isinstance(leaf, (str, bytes)) else np.zeros_like(as_array(leaf))
+        return made[:0] if self.removed.fill == "empty" and np.ndim(made) else made
 
     def on_batch(self, batch: Tree, extra: Positions, fail: Fail) -> Tree:
-        removed = self.removed.among(extra)
-        mask = np.ones(len(extra), np.bool_)
+        mask, removed = np.ones(len(extra), np.bool_), self.removed.among(extra)
         if removed.size:
             mask[removed] = False
-            batch = map_leaves(lambda leaf: _with_zeros(leaf, removed), batch)
+            batch = map_leaves(lambda column: _with_zeros(column, removed), batch)
         return add_leaf(batch, self.mask_key, aligned(mask), "without")
-
-
-def _zeros(leaf: Leaf) -> Leaf:
-    return type(leaf)() if isinstance(leaf, (str, bytes)) else np.zeros_like(as_array(leaf))[()]
-
-
-def _nothing(leaf: Leaf) -> Leaf:
-    made = _zeros(leaf)
-    return made[:0] if np.ndim(made) else made
 
 
 def _with_zeros(column: Leaf, rows: Positions) -> Leaf:
@@ -123,12 +96,12 @@ class Without(OneToOne):
         return self.transform.removed
 
     def make_record_operator(self, request: Request) -> RecordOperator:
-        if type(self.transform) is Fill:
-            made = below = self.input.record_operator(request)
-        else:
-            made = super().make_record_operator(request)
-            assert isinstance(made, ApplyToRecords)
-            below = made.child
+        stacked = request.stacked and self.removed.fill != "empty"
+        made = below = self.input.record_operator(request.replace(stacked=stacked))
+        if self.removed.fill != "replace":
+            made = ApplyToRecords(
+                self.stage, below, self.transform, stacked=stacked, seed=0, ordinal=0
+            )
         below.moves.insert(0, ReplaceRemoved(self.removed))
         return made
 
@@ -152,70 +125,39 @@ class ReplaceRemoved(Move):
 
 def without(node: Node, ids: object, fill: str, mask_key: str) -> Node:
     """``node`` without the records with these numbers; itself, if there are none."""
-    _check_place(node)
-    table = _read_numbers(ids) if isinstance(ids, (str, os.PathLike)) else _array(ids)
+    for below in node.below():
+        is_mix, has_order = isinstance(below, nodes.Mixed), below.shuffle_span is not None
+        is_fixed = not (below.batched or below.is_stream or is_mix or has_order)
+        if not is_fixed or below.repeats_here or below.removed is not None:
+            raise ChainError(
+                f"without after .{below.stage.removeprefix('Dataset.')}: it removes records by "
+                "their numbers, which must always mean the same ones. Put it next to the source, "
+                "once, with all numbers."
+            )
+    table = _numbers_of(ids)
     if not table.size:
         return node
     table = index_table(table, node.length)
-    if isinstance(node, Without):
-        if (fill, mask_key) != (node.removed.fill, getattr(node.transform, "mask_key", mask_key)):
-            raise ChainError(f"without after .{node.stage}: both must have the same `fill`.")
-        table = np.concatenate([node.removed.ids.astype(np.int64), table])
-        node = node.input
     assert node.length is not None
     removed = Removed.of(table, node.length, fill)
     if len(removed.ids) == node.length:
         raise ArgumentError(f"without removes all {node.length} records.")
-    if fill == "mask":
-        return Without(node, MaskedRecord(removed, mask_key))
-    return Without(node, EmptyRecord(removed) if fill == "empty" else Fill(removed))
+    return Without(node, Fill(removed, mask_key))
 
 
-def _check_place(node: Node) -> None:
-    """Raises where the number of a record means another one in other epochs, or next time."""
-    if node.batched or node.is_stream:
-        what = "batches" if node.batched else "a stream"
-        raise ChainError(
-            f"without of {what}: it removes records by their number. Put it next to the source."
-        )
-    for below in node.below():
-        if below.removed is not None and below is not node:
-            raise ChainError(
-                f"without above .{below.stage}: give all numbers to one .without(...)."
-            )
-        is_mix = isinstance(below, nodes.Mixed)
-        if below.shuffle_span is not None or below.repeats_here or is_mix:
-            raise ChainError(
-                f"without after .{below.stage.removeprefix('Dataset.')}: the numbers of records "
-                "change there. Put it next to the source."
-            )
-
-
-def _array(ids: object) -> Array:
-    if isinstance(ids, (set, frozenset)):
-        raise ArgumentTypeError(
-            "`ids` must be in an order, to which later ones are appended: write sorted(...), got a "
-            "set."
-        )
+def _numbers_of(ids: object) -> Array:
+    if isinstance(ids, (str, os.PathLike)):
+        try:
+            return np.array(Path(ids).read_text().split(), np.int64)
+        except ValueError as error:
+            raise ArgumentError(
+                f"{os.fspath(ids)} must have the number of a record on each line: {error}."
+            ) from None
     table = np.asarray(ids)
     if table.size and table.dtype.kind not in "iub":
         raise ArgumentTypeError(
-            f"`ids` must be the numbers of records, or a file of them; got {table.dtype}. To "
-            "remove records by a column, look for it once: "
+            "`ids` must be the numbers of records, in a list, an array or a text file; got "
+            f"{type(ids).__name__}. Find records by a column first, once: "
             "np.flatnonzero(np.isin(doc_ids, removed))."
         )
     return table
-
-
-def _read_numbers(path: str | os.PathLike[str]) -> Positions:
-    found = []
-    with open(path) as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                found += [int(line)] if line.strip() else []
-            except ValueError:
-                raise ArgumentError(
-                    f"{os.fspath(path)}, line {number}: {line.strip()[:80]!r} is not the number of "
-                    "a record. The file must have one number a line."
-                ) from None
-    return np.array(found, np.int64)
