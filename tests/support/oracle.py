@@ -93,7 +93,8 @@ def _another(removed: Any, epoch: int, p: int) -> tuple[int, int]:
     if p not in gone:
         return epoch, p
     key = fold_int(epoch, p, REPLACE)
-    tried = [(p + 1 + fold_int(key, n, REPLACE) % (length - 1)) % length for n in range(1, 65)]
+    drawn = [key, *(fold_int(key, n, REPLACE) for n in range(1, 64))]
+    tried = [(p + 1 + each % (length - 1)) % length for each in drawn]
     left = [q for q in range(length) if q not in gone]
     return key, next((q for q in tried if q not in gone), left[key % len(left)])
 

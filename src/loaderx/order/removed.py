@@ -1,6 +1,6 @@
 """Records that are removed from a dataset, looked up for thousands of positions at once.
 
-A million of a billion take 12 MB.  One bit stands for each run of ``2**shift`` positions, and says
+A million of a billion take 16 MB.  One bit stands for each run of ``2**shift`` positions, and says
 whether one of them is removed.  There are 32 to 64 bits for each removed record, so few positions
 must be looked up in the sorted numbers, which is slow.
 """
@@ -58,7 +58,8 @@ class Removed(Frozen):
         """Where in ``positions`` removed records are."""
         ordered, shift, bits = self._table
         runs = positions >> shift
-        near = np.flatnonzero(bits[runs >> 3] >> (runs & 7).astype(np.uint8) & 1)
+        is_near = bits[runs >> 3] >> (runs.astype(np.uint8) & 7) & 1
+        near = np.flatnonzero(is_near.view(np.bool_))
         if not shift or not near.size:
             return near
         looked_for = positions[near].astype(ordered.dtype)
@@ -71,13 +72,14 @@ class Removed(Frozen):
 
         Removing more records changes only those that were chosen and are removed now.
         """
-        found, left = positions.copy(), np.arange(len(positions))
-        for attempt in range(1, ATTEMPTS + 1):
+        found = another(keys, positions, self.length)
+        left = self.among(found)
+        for attempt in range(1, ATTEMPTS):
+            if not left.size:
+                return found
             drawn = fold(keys[left], np.array([attempt]), REPLACE)
             found[left] = another(drawn, positions[left], self.length)
             left = left[self.among(found[left])]
-            if not left.size:
-                return found
         numbers = (keys[left] % np.uint64(self.length - len(self.ids))).astype(np.int64)
         before = self._table[0] - np.arange(len(self.ids))  # records that are left, before each
         found[left] = numbers + np.searchsorted(before, numbers, side="right")
