@@ -886,7 +886,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
 
         >>> ds = Dataset.range(6).without([1, 4])
         >>> [int(x) for x in ds]
-        [0, 2, 2, 3, 2, 5]
+        [0, 2, 2, 3, 0, 5]
 
         Args:
             ids: numbers of records: an array, a list, or the path of a text file with one a line.

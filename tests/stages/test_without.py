@@ -296,9 +296,12 @@ def test_states_from_before_are_good_at_every_step(make):
         for step, state in enumerate(states_of(make(ds), 14)):
             iterator = loaded(less)
             if step:
-                removed = ["3 records", "2 records", "1 record"][number]
-                text = f"{removed} of this chain were removed since the state was saved: they may "
-                with pytest.warns(LoaderxWarning, match=f"{text}have come before its step {step},"):
+                text = (
+                    f"{3 - number} of the records of this chain were removed since the state was "
+                )
+                with pytest.warns(
+                    LoaderxWarning, match=f"{text}saved: they may have come before its step {step},"
+                ):
                     iterator.set_state(state)
             else:
                 iterator.set_state(state)
@@ -355,11 +358,23 @@ def test_a_unit_that_has_fewer_rows_now_is_left():
         less = documents(80).without(removed, fill="empty")
         iterator = loaded(less.pack({"t": 8}, window=20, max_segments=20).repeat().batch(2))
         if state["step"]:
-            with pytest.warns(LoaderxWarning, match="18 records of this chain were removed"):
+            with pytest.warns(LoaderxWarning, match="18 of the records of this chain"):
                 iterator.set_state(state)
         else:
             iterator.set_state(state)
         assert len(list(islice(iterator, 30))) == 30
+
+
+def test_a_counted_stream_cannot_go_on_with_fewer_records():
+    iterator = loaded(arrays(40).filter(odd).batch(4))
+    next(iterator)
+    loader = DataLoader(arrays(40).without([3]).filter(odd).batch(4), engine="inline")
+    loader.counts()
+    with (
+        pytest.warns(LoaderxWarning, match="1 of the records of this chain were removed"),
+        pytest.raises(StateError, match=r"were counted without them: .* loader\.epoch\(e\)\.$"),
+    ):
+        iter(loader).set_state(iterator.get_state())
 
 
 def test_states_of_hosts_are_merged():

@@ -45,7 +45,7 @@ def _rebuilt(node: Node, values: Collection[int], fill: str) -> Node:
         removed = removed_in(node, values)
         records = node.source.records(np.arange(node.length))
         source = Dataset.from_source(Refusing(records, removed))
-        return node_of(source.without(removed, fill=fill))
+        return node_of(source.without(removed, fill=fill, mask_key="is_real"))
     if isinstance(node, stages.FromIterable):
         return node
     if isinstance(node, stages.Cached):

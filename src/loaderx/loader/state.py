@@ -369,8 +369,8 @@ def _warn_about_data(state: State, saved: list[str], here: list[str], data: Data
 def _warn_about_removed(count: int, step: int) -> None:
     if count and step:
         warn_user(
-            f"{count} record{'s' if count > 1 else ''} of this chain were removed since the state "
-            f"was saved: they may have come before its step {step}, and do not come again."
+            f"{count} of the records of this chain were removed since the state was saved: they "
+            f"may have come before its step {step}, and do not come again."
         )
 
 
