@@ -167,6 +167,15 @@ def test_texts_and_lists_become_empty_too():
     assert batch["t"].tolist() == ["", "b"]
 
 
+def test_numbers_cannot_be_empty():
+    with pytest.raises(ChainError) as caught:
+        Dataset.range(5).without([1], fill="empty")[1]
+    assert str(caught.value) == (
+        "without(fill='empty') needs records with a leaf that can be empty, as texts and tokens "
+        'can. Write fill="replace", or "mask".'
+    )
+
+
 def test_a_masked_batch_leaves_the_source_alone():
     class Gathers:
         thread_safe = True
@@ -250,6 +259,18 @@ def test_on_error_takes_no_removed_record():
     for epoch in range(3):
         for batch in DataLoader(less.batch(10)).epoch(epoch):
             assert not np.isin(batch["x"], removed).any()
+
+
+def test_a_cache_keeps_the_replacements_of_the_first_epoch():
+    """Whatever is read first."""
+    less = arrays(30).without([*range(10)]).cache().batch(30).repeat()
+    first, later = (iter(DataLoader(less, engine="inline")) for _ in range(2))
+    later.seek(3)
+    fresh = arrays(30).without([*range(10)]).cache().batch(30).repeat()
+    other = iter(DataLoader(fresh, engine="inline"))
+    other.seek(3)
+    assert same(next(other), next(first))
+    assert same(next(later), fresh[0])
 
 
 def test_caches_and_saved_folders_know_what_is_removed(tmp_path):

@@ -267,6 +267,9 @@ def _keyed(node: stages.Transformed, key: int, seed: int) -> int:
 
 def record_at(node: Node, epoch: int, p: int, seed: int) -> Row:
     moved = _move(node, epoch, p, seed)
+    if isinstance(node, stages.Cached):  # made once, as in the first epoch
+        value, _ = record_at(node.input, 0, p, seed)
+        return value, record_at(node.input, epoch, p, seed)[1]
     if isinstance(node, stages.Without):
         value, key = record_at(node.input, *moved, seed)
         return _filled(node, value, p in node.removed.ids), key

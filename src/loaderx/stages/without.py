@@ -24,7 +24,7 @@ from loaderx.reading.stacking import add_leaf
 from loaderx.rng import REPLACE, Keys, fold
 from loaderx.stages import nodes
 from loaderx.stages.select import index_table
-from loaderx.tree import Array, ArraySpec, Leaf, Tree, as_array, map_leaves
+from loaderx.tree import Array, ArraySpec, Leaf, Tree, as_array, flatten, map_leaves
 
 
 class Fill(Transform):
@@ -52,6 +52,11 @@ class Fill(Transform):
     def on_each(self, records: Iterator[object], extra: Positions, fail: Fail) -> Iterator[object]:
         removed = set(self.removed.among(extra).tolist())
         for place, record in enumerate(records):
+            if self.removed.fill == "empty" and not any(map(_has_length, flatten(record)[0])):
+                raise ChainError(
+                    "without(fill='empty') needs records with a leaf that can be empty, as texts "
+                    'and tokens can. Write fill="replace", or "mask".'
+                )
             made = map_leaves(self._nothing, record) if place in removed else record
             if self.removed.fill == "mask":
                 made = add_leaf(made, self.mask_key, np.array(place not in removed), "without")
@@ -67,6 +72,10 @@ class Fill(Transform):
             mask[removed] = False
             batch = map_leaves(lambda column: _with_zeros(column, removed), batch)
         return add_leaf(batch, self.mask_key, aligned(mask), "without")
+
+
+def _has_length(leaf: Leaf) -> bool:
+    return isinstance(leaf, (str, bytes)) or as_array(leaf).ndim > 0
 
 
 def _with_zeros(column: Leaf, rows: Positions) -> Leaf:
