@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import stream_oracle
 from chains import arrays, batched_chains, chains, ids, objects
+from chunk_sources import Chunks
 from inside import node_of
 from loaderx import (
     ArgumentError,
@@ -473,3 +474,16 @@ def test_what_is_refused():
     ]:
         with pytest.raises(error, match=message):
             refused()
+
+
+@pytest.mark.parametrize("fill", ["replace", "mask"])
+def test_over_a_source_of_chunks(fill):
+    """Windows of chunks are the tasks of the workers there."""
+    whole = Dataset.from_source(Chunks([7, 12, 5, 16, 20]))
+    removed = [3, 8, 24, 59]
+    less = whole.without(removed, fill=fill)
+    for ds in (less.shuffle(1, block="source", window=20), less):
+        batches = ds.batch(4).repeat()
+        with DataLoader(batches, engine="threads", num_workers=2) as loader:
+            found = list(islice(loader, 30))
+        assert_same(found, elements(batches.take(30)))
