@@ -31,6 +31,7 @@ from figures import (
     milliseconds_fresh,
     passes_for,
     row,
+    run_python,
     seconds,
     skipped,
 )
@@ -177,6 +178,48 @@ def decode_jpegs(cv2: Any, paths: list[str], bar: Bar, quick: bool) -> Row:
     return result.row("jpeg", bar, len(work), ours.engines())
 
 
+# Removed records ----------------------------------------------------------------------------------
+
+
+class Billion:
+    """A billion rows of 2,048 tokens; each of those in memory has many numbers."""
+
+    thread_safe = True
+
+    def __init__(self, count: int) -> None:
+        self.tokens = np.random.default_rng(0).integers(0, 50_000, (count, 2048), np.uint16)
+
+    def __len__(self) -> int:
+        return 10**9
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"tokens": self.tokens[index % len(self.tokens)]}
+
+    def gather(self, indices: Any) -> dict[str, Any]:
+        return {"tokens": self.tokens.take(indices % len(self.tokens), axis=0)}
+
+
+def removed(quick: bool) -> list[Row]:
+    """A million records removed from a billion, against the same dataset with all of them."""
+    ids = np.random.default_rng(0).integers(0, 10**9, 1_000 if quick else 1_000_000)
+    whole = Dataset.from_source(Billion(100 if quick else 50_000))
+    batches = 100 if quick else 1_500
+    with_all = Ours(whole.shuffle(seed=0).batch(128).take(batches), engine="inline")
+    ours = Ours(whole.without(ids).shuffle(seed=0).batch(128).take(batches), engine="inline")
+    result = compare(ours, with_all, rounds=2 if quick else 15)
+    held = run_python(
+        "import tracemalloc\n"
+        f"{IMPORTS}ids = np.random.default_rng(0).integers(0, 10**9, {len(ids)})\n"
+        "Dataset.range(9).without([1])[0]\ntracemalloc.start()\n"
+        "ds = Dataset.range(10**9).without(ids)\nds[0]\n"
+        "print(tracemalloc.get_traced_memory()[0] / 1e6)"
+    )
+    return [
+        result.row("removed", Bar(">=", 0.95), batches * 128),
+        row("removed_memory", Bar("<=", 16, "MB"), held, [held]),
+    ]
+
+
 # Fresh processes ----------------------------------------------------------------------------------
 
 IMPORTS = "import itertools, numpy as np\nfrom loaderx import DataLoader, Dataset\n"
@@ -288,6 +331,7 @@ FIGURES: Figures = {
     "mnist1024": lambda quick: mnist("mnist1024", 1024, Bar(">=", 1.05), quick),
     "map_record": map_record,
     "jpeg": jpeg,
+    "removed": removed,
     "trillion": trillion,
     "records_of_steps": records_of_steps,
     "state_bytes": state_bytes,

@@ -125,6 +125,12 @@ class Dataset(Generic[T], metaclass=DatasetType):
 
     @classmethod
     def _of(cls, node: Node) -> Dataset[Tree]:
+        for below in node.inputs:
+            if below.skipped_steps is not None and node.skipped_steps is None:
+                raise ChainError(
+                    f".{node.stage} after .skip_steps(...): its numbers are steps of the loader, "
+                    "so only .take(...) and functions of a batch may follow. Put it last."
+                )
         made = object.__new__(cls)
         object.__setattr__(made, "_node", node)
         return made
@@ -617,6 +623,33 @@ class Dataset(Generic[T], metaclass=DatasetType):
             raise ArgumentError(f"skip({n}) leaves nothing of {length} elements.")
         return self._slice(n, 1, None if length is None else length - n)
 
+    def skip_steps(self, ranges: Iterable[tuple[int, int]]) -> Dataset[T]:
+        """Leaves out some steps of a run; all others keep their numbers.
+
+        For batches that made a loss jump: go back to a checkpoint before them, and go on without
+        them.  The numbers are those of ``iterator.step``, which counts skipped steps too; so they
+        mean the same batches for ever, and states from before are good.  In a chain, the records of
+        skipped steps are not read; a stream must read them.
+
+        It stands last; only `take`, which counts the batches that come, and functions of a batch
+        may follow.
+
+        >>> from loaderx import DataLoader
+        >>> ds = Dataset.range(12).batch(2).skip_steps([(1, 3), (4, 5)])
+        >>> [batch.tolist() for batch in ds]
+        [[0, 1], [6, 7], [10, 11]]
+        >>> iterator = iter(DataLoader(ds))
+        >>> next(iterator).tolist(), iterator.step
+        ([0, 1], 3)
+
+        Args:
+            ranges: pairs ``(first, stop)``; the step ``stop`` comes again.
+        """
+        from loaderx.stages.skip_steps import skip_steps  # late: most runs skip none
+
+        node = skip_steps(self._node, ranges)
+        return self if node is self._node else Dataset._of(node)
+
     def _slice(self, start: int, step: int, count: int | None) -> Dataset[T]:
         return Dataset._of(stages.Sliced(self._node, start, step, count))
 
@@ -840,6 +873,36 @@ class Dataset(Generic[T], metaclass=DatasetType):
             if policy == "skip" and not self._node.is_stream:
                 return Dataset._of(stages.Skipping(self._node, policy, limit))
         return Dataset._of(stages.Guarded(self._node, policy, limit))
+
+    def without(
+        self,
+        ids: Leaf,
+        *,
+        fill: Literal["replace", "mask", "empty"] = "replace",
+        mask_key: str = "mask",
+    ) -> Dataset[Tree]:
+        """Removes records; all others keep their places, bit for bit.
+
+        Removed records are never read again.  States from before are good, and a warning says how
+        many records were removed since.  Append later numbers to the list: that is how a state
+        knows it again.  It stands next to the source, where the number of a record never changes.
+
+        >>> ds = Dataset.range(6).without([1, 4])
+        >>> [int(x) for x in ds]
+        [0, 2, 2, 3, 0, 5]
+
+        Args:
+            ids: numbers of records: an array, a list, or the path of a text file with one a line.
+            fill: ``"replace"`` puts another record of the dataset into each place, another one in
+                every epoch; ``"mask"`` zeros, and adds a bool leaf ``mask_key`` to every record;
+                ``"empty"`` nothing along the first axis of each leaf: `pack` leaves such texts out.
+            mask_key: the name of that leaf.
+        """
+        from loaderx.stages.without import without  # late: most chains remove nothing
+
+        check_choice("fill", fill, ("replace", "mask", "empty"))
+        node = without(self._node, ids, fill, check_name("mask_key", mask_key))
+        return self if node is self._node else Dataset._of(node)
 
     # Saving -----------------------------------------------------------------------------------
 

@@ -15,7 +15,10 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
 @pytest.mark.parametrize(
     ("script", "expected"),
     [
-        ("core", {"mnist128", "mnist1024", "map_record", "trillion_seek", "state_bytes"}),
+        (
+            "core",
+            {"mnist128", "mnist1024", "map_record", "trillion_seek", "removed"},
+        ),
         pytest.param(
             "processes",
             {"transport_take", "gil_two_workers", "shared_one_batch_slept", "soak_wrong_batches"},

@@ -1523,6 +1523,38 @@ def on_error_over_take():
     return taken.map(partial(fails_every, 9)).on_error("replace").batch(4).repeat()
 
 
+# Steps and records that are left out ----------------------------------------------------------
+
+
+@chain
+def skip_steps_of_batches():
+    batches = arrays(40).shuffle(1).random_map(draw).batch(4).repeat()
+    return batches.skip_steps([(2, 4), (8, 23)]).map(double)
+
+
+@chain
+def skip_steps_of_a_stream():
+    stream = arrays(60).shuffle(2).filter(partial(in_part, 3)).repeat()
+    return stream.batch(4, lanes=4).skip_steps([(1, 2), (5, 9)])
+
+
+@chain
+def without_replaced():
+    return arrays(40).without([3, 17, 22]).shuffle(1).random_map(draw).batch(4).repeat()
+
+
+@chain
+def without_masked():
+    masked = arrays(40).without([3, 17, 22], fill="mask", mask_key="is_real")
+    return masked.shuffle(2, window=8).batch(4).repeat()
+
+
+@chain
+def without_empty():
+    texts = documents(80).without([5, 6, 40, 41, 42], fill="empty").shuffle(1)
+    return texts.pack({"t": 24}, window=20, max_segments=20).repeat().batch(4, lanes=4)
+
+
 # All of it ------------------------------------------------------------------------------------
 
 

@@ -193,7 +193,11 @@ def made_subjects() -> dict[str, Subject]:
         ),
         "taken": Subject(ints.take(50).batch(4).repeat().take(30)),
         "unbatched": Subject(ints.batch(3).random_map(noisy).unbatch().batch(4, pad_to=None)),
+        "without": Subject(ints.without([3, 20]).shuffle(1).batch(5).repeat(3)),
         # Streams of units.
+        "filter without": Subject(
+            ints.without([3, 20]).filter(even).repeat().batch(4, lanes=2), varied=True
+        ),
         "filter": Subject(stream.batch(4)),
         "passes": Subject(stream.repeat(3).batch(4)),
         "for ever": Subject(stream.repeat().batch(4)),
@@ -263,7 +267,7 @@ def change(rng: random.Random, state: Any, names: list[str]) -> Any:
         state[key] = copy.deepcopy(rng.choice(other.states).get(key))
         return state
     if roll < 0.75:  # where the position is
-        places = ("step", "epoch", "record", "above", "lanes", "lanes", "lanes", "lanes")
+        places = ("step", "epoch", "record", "above", "removed", *["lanes"] * 4)
         key = rng.choice([key for key in places if key in state] or ["step"])
         state[key] = within(rng, state.get(key))
         return state

@@ -25,6 +25,7 @@ from loaderx.rng import (
     EPOCH,
     ORDER,
     PART,
+    REPLACE,
     ROW,
     STAGE,
     BatchGenerator,
@@ -55,6 +56,8 @@ def _move(node: Node, epoch: int, p: int, seed: int) -> tuple[int, int] | None:
         case stages.Repeated():
             rounds, inside = divmod(p, node.input.length)
             return child_epoch(epoch, rounds, node.repeats), inside
+        case stages.Without():
+            return _another(node.removed, epoch, p)
         case stages.Shuffled():
             stage = fold_int(seed_of(node.own_seed, seed), node.random_stages, ORDER)
             return epoch, permuted(p, node.length, fold_int(epoch, stage, ORDER))
@@ -82,6 +85,29 @@ def _move(node: Node, epoch: int, p: int, seed: int) -> tuple[int, int] | None:
             seen = int((node.table[:p] == node.table[p]).sum())
             return child_epoch(epoch, seen, node.repeats), int(node.table[p])
     return None
+
+
+def _another(removed: Any, epoch: int, p: int) -> tuple[int, int]:
+    """The address of a record that is not removed, for one that may be."""
+    gone, length = set(removed.ids.tolist()), removed.length
+    if p not in gone:
+        return epoch, p
+    key = fold_int(epoch, p, REPLACE)
+    drawn = [key, *(fold_int(key, n, REPLACE) for n in range(1, 64))]
+    tried = [(p + 1 + each % (length - 1)) % length for each in drawn]
+    left = [q for q in range(length) if q not in gone]
+    return key, next((q for q in tried if q not in gone), left[key % len(left)])
+
+
+def _filled(node: stages.Without, record: Any, is_removed: bool) -> Any:
+    """A record of `without`, with zeros or nothing in the place of one that is removed."""
+    if node.removed.fill == "mask":
+        zero = map_leaves(lambda leaf: np.zeros_like(as_array(leaf)), record)
+        mask = {node.transform.mask_key: np.array(not is_removed)}
+        return {**(zero if is_removed else record), **mask}
+    if node.removed.fill == "empty" and is_removed:
+        return map_leaves(lambda leaf: np.zeros_like(as_array(leaf)[:0]), record)
+    return record
 
 
 def _in_blocks(node: stages.BlockShuffled, epoch: int, p: int, seed: int) -> int:
@@ -241,6 +267,12 @@ def _keyed(node: stages.Transformed, key: int, seed: int) -> int:
 
 def record_at(node: Node, epoch: int, p: int, seed: int) -> Row:
     moved = _move(node, epoch, p, seed)
+    if isinstance(node, stages.Cached):  # made once, as in the first epoch
+        value, _ = record_at(node.input, 0, p, seed)
+        return value, record_at(node.input, epoch, p, seed)[1]
+    if isinstance(node, stages.Without):
+        value, key = record_at(node.input, *moved, seed)
+        return _filled(node, value, p in node.removed.ids), key
     if moved is not None:
         return record_at(node.input, *moved, seed)
     match node:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, final
 
 from loaderx.chain.node import Node
 from loaderx.chain.row_counts import ShortBatches
-from loaderx.order.epochs import LIMIT
+from loaderx.order.epochs import LIMIT, SkippedSteps
 from loaderx.reading.batch_readers import BatchReader
 from loaderx.reading.operators import BatchOperator, Move, RecordOperator, Request
 from loaderx.reading.unit_stage import UnitStage
@@ -98,6 +98,10 @@ class KeepsPlaces(OneInput):
 
     def epoch_of(self, step: int) -> int:
         return self.input.epoch_of(step)
+
+    @property
+    def skipped_steps(self) -> SkippedSteps | None:
+        return None if self.needs_positions else self.input.skipped_steps
 
     def one_epoch(self) -> Node:
         inner = self.input.one_epoch()

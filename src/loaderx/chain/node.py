@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, final
 from loaderx.chain.encoding import stage_text
 from loaderx.chain.row_counts import RowCount, ShortBatches
 from loaderx.frozen import Frozen
-from loaderx.order.epochs import LIMIT
+from loaderx.order.epochs import LIMIT, SkippedSteps
 from loaderx.reading.batch_readers import BatchReader
 from loaderx.reading.operators import Anchor, BatchOperator, Policy, RecordOperator, Request
 from loaderx.reading.unit_plan import UnitBounds
@@ -30,6 +30,7 @@ from loaderx.tree import Tree
 
 if TYPE_CHECKING:
     from loaderx.chain.stream_build import Above, MakeReader, StreamBuild
+    from loaderx.order.removed import Removed
 
 UnitCost = Literal["nothing", "mask", "records", "many"]
 """The work of a stage on the records of a unit: nothing, mask them as columns, more than that, or
@@ -293,6 +294,16 @@ class Node(Frozen, ABC):
     def is_take(self) -> bool:
         """Does the stage only set the number of elements after which to stop?"""
         return False
+
+    @property
+    def removed(self) -> Removed | None:
+        """The records that the stage removes."""
+        return None
+
+    @property
+    def skipped_steps(self) -> SkippedSteps | None:
+        """The steps that a loader leaves out; None if the elements are not numbered as steps."""
+        return None
 
     @property
     def default_seed_here(self) -> int | None:

@@ -44,6 +44,7 @@ from loaderx.loader.state import FoundStep, State, make_state, read_state
 from loaderx.loader.stats import Counters, EpochCounters, Listening
 from loaderx.loader.tasks.plan_work import PlanWork
 from loaderx.loader.waiting import Waiting
+from loaderx.order.epochs import SkippedSteps
 from loaderx.tree import ArraySpec, Tree, map_leaves
 
 T = TypeVar("T")
@@ -83,7 +84,8 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         session: Session | None,
         counters: Counters,
         work: PlanWork | None,
-        place: Place | None = None,
+        place: Place | None,
+        skipped: SkippedSteps,
     ) -> None:
         self._node = node
         self._base = base  # one epoch
@@ -95,7 +97,9 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         self._work = work  # None: a stream
         self._place = place
         self._counters = counters
-        self._position = steps.start
+        self._skipped = skipped
+        self._position = steps.start  # maybe of a skipped step, which the next `next` passes over
+        self._pass_over_at = 0  # the next step that may be skipped; 0 where that is to be found
         self._waited = 0.0
         self._failed_step = -1  # a step whose failures are counted, though it was not handed out
         self._in_epoch: EpochCounters | None = None  # the counters of the current epoch
@@ -123,7 +127,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         """The number of steps left; a TypeError where that is not known."""
         if self._steps.stop >= self._node.limit:
             raise ArgumentTypeError("the iterator of an endless loader has no length.")
-        return self._steps.stop - self._position
+        return self._skipped.kept_in(range(self._position, self._steps.stop))
 
     def __bool__(self) -> bool:
         return True  # else `if iterator` would call `__len__`, which may raise
@@ -136,8 +140,10 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
                 if self._busy:
                     self._check_not_busy("`next`")
                 self._busy = get_ident()
-                position = self._position
+                before = position = self._position
                 try:
+                    if position >= self._pass_over_at:
+                        position = self._pass_over()
                     element = (self._next or self._open())()
                     if type(element) is Measured:
                         element = self._take_measured(element)
@@ -166,7 +172,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
             # Counted, but not handed out: count back.  If another thread has taken the next batch
             # meanwhile, this one is lost, since it can no longer be handed out in order.
             if taken and self._position == position + 1:
-                self._position = position
+                self._position = before
                 self._next = None
             if isinstance(error, LoaderxError):
                 hide_own_frames(error)
@@ -205,6 +211,15 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         self._taken, self._epoch_end = 0, 0  # so that the first batch is examined
         return run
 
+    def _pass_over(self) -> int:
+        """The next step that is not skipped; the run up to the steps that are has ended."""
+        step = self.step
+        if step != self._position:
+            self._stop()
+            self._position = step
+        self._pass_over_at = self._skipped.next_start(step)
+        return step
+
     def start(self) -> None:
         """Begins to load ahead now, rather than at the first ``next``.
 
@@ -227,6 +242,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
     def _begin_ahead(self) -> None:
         self._busy = get_ident()
         try:
+            self._pass_over()
             run = self._open_run()
             self._is_started = True
             run.start()
@@ -245,8 +261,8 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
 
     def _start(self) -> Run:
         session = self._open_session()
-        session.begin(self._steps.stop - self._position)
-        steps = range(self._position, self._steps.stop)
+        steps = range(self._position, min(self._steps.stop, self._pass_over_at))
+        session.begin(len(steps))
         assert self._work is not None
         tasks = self._work.tasks(session, steps)
         ordered = TaskRun(session, self._work, tasks, self._counters.listening)
@@ -408,7 +424,8 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
             if self._in_epoch is not None:
                 records = self._rows_between(start, position)
                 seconds = max(last - since, waited)
-                self._counters.add(self._in_epoch, position - start, records, seconds, waited)
+                batches = self._skipped.kept_in(range(start, position))
+                self._counters.add(self._in_epoch, batches, records, seconds, waited)
                 if self._chain[0].startswith("mix("):
                     self._count_parts(start, position)
 
@@ -436,16 +453,16 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
     @property
     def step(self) -> int:
         """The next step to be handed out."""
-        return self._position
+        return min(self._skipped.first_from(self._position), self._steps.stop)
 
     @property
     def epoch(self) -> int:
         """The epoch of the next batch; at the end, that of the last one."""
-        return whole_epoch_of(self._base, self._position - self._is_at_end)
+        return whole_epoch_of(self._base, self.step - self._is_at_end)
 
     @property
     def _is_at_end(self) -> bool:
-        return self._steps.start < self._position == self._steps.stop
+        return self._steps.start < self.step == self._steps.stop
 
     def seek(self, step: int) -> None:
         """Goes to a step: its element is handed out next.
@@ -471,13 +488,12 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
                     "dataset, or by a signal handler)."
                 )
             self._stop()
+            self._pass_over_at = 0
             yield
 
     def get_state(self) -> State:
         """The position as a small dict for JSON."""
-        return make_state(
-            self._chain, self._base, self._position, self._data, at_end=self._is_at_end
-        )
+        return make_state(self._chain, self._base, self.step, self._data, at_end=self._is_at_end)
 
     def set_state(self, state: State, *, strict: bool = True) -> None:
         """Continues where a state was taken.
@@ -555,7 +571,7 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         return run is not None and run.interrupt()
 
     def __repr__(self) -> str:
-        return f"<LoaderIterator at step {self._position}>"
+        return f"<LoaderIterator at step {self.step}>"
 
 
 def _text_of(steps: range) -> str:

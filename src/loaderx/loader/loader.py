@@ -38,6 +38,7 @@ from loaderx.loader.state import State
 from loaderx.loader.stats import Counters, Stats, summary
 from loaderx.loader.tasks.plan_work import PlanWork, work_of
 from loaderx.loader.waiting import Waiting
+from loaderx.order.epochs import NO_STEPS
 from loaderx.plans.index_plan import IndexPlan
 from loaderx.stages.batch import Batched
 from loaderx.stages.repeat import Repeated
@@ -204,7 +205,11 @@ class DataLoader(Generic[T]):
                 f"the dataset: {_STAGES[given[0]]}."
             )
         self.dataset: Dataset[Tree] = chain
-        self._node: Node = chain._node
+        self._node, self._skipped = chain._node, NO_STEPS
+        if chain._node.skipped_steps is not None:
+            from loaderx.stages.skip_steps import all_steps  # late: most runs skip none
+
+            self._node, self._skipped = all_steps(chain._node)
         self._engine = engine_of(engine, num_workers, prefetch)
         self._devices = Devices.of(sharding, device_prefetch, shard, self._node)
         self._shard = _check_shard(self._devices.shard if self._devices else shard, self._node)
@@ -241,12 +246,17 @@ class DataLoader(Generic[T]):
     def _stream_setup(self, counts: Counts | None) -> StreamSetup:
         from loaderx.loader.stream_iterator import StreamSetup  # late: most chains are not streams
 
-        return StreamSetup(self._node, self._shard, self._engine, self._devices, counts)
+        return StreamSetup(
+            self._node, self._shard, self._engine, self._devices, counts, self._skipped
+        )
 
     def __len__(self) -> int:
         stream = self._stream
         if stream is None or not stream.node.ends:
-            return len(self.dataset)
+            length, passes = len(self.dataset), self._passes
+            if not isinstance(passes, StepPasses):  # an endless stream
+                return length
+            return self._skipped.kept_in(passes.steps_of(passes.next))
         first = self._passes.next
         return stream.length(first, None if stream.epochs is None else first + stream.epochs)
 
@@ -404,6 +414,7 @@ class DataLoader(Generic[T]):
             self._counters,
             self._work,
             devices.place if devices else None,
+            self._skipped,
         )
         self._iterators.add(made)
         return made

@@ -82,14 +82,17 @@ def read_state(
     if "lanes" in state:
         raise StateError("the state belongs to a stream, and this dataset is not one.")
     saved, here, since = _apart_from_later_weights(saved, [_ORDER, *chain])
+    removed, others_removed = data.removed_since(state)
     problem = (
         _difference(saved, here)
+        or others_removed
         or _other_epochs(state, base, step)
         or _other_weights(state, base, since)
     )
     if problem is None:
         _warn_about_names(saved, here)
         _warn_about_data(state, saved, here, data)
+        _warn_about_removed(removed, step)
         return _found(state, base, step)
     if strict:
         raise StateError(
@@ -363,6 +366,14 @@ def _warn_about_data(state: State, saved: list[str], here: list[str], data: Data
         )
 
 
+def _warn_about_removed(count: int, step: int) -> None:
+    if count and step:
+        warn_user(
+            f"{count} of the records of this chain were removed since the state was saved: they "
+            f"may have come before its step {step}, and do not come again."
+        )
+
+
 # Streams --------------------------------------------------------------------------------------
 
 
@@ -419,7 +430,8 @@ def read_stream_state(
             f"{_difference(saved, [_ORDER, *chain]) or ''}".rstrip()
         )
     saved, here, since = _apart_from_later_weights(saved, [_ORDER, *chain])
-    problem = _difference(saved, here)
+    removed, others_removed = data.removed_since(state)
+    problem = _difference(saved, here) or others_removed
     changed = UNCHANGED
     if problem is None:
         _warn_about_names(saved, here)
@@ -427,6 +439,7 @@ def read_stream_state(
             changed = Changed(weights=OtherWeights(since, partial(_position_in_mix, read)))
         elif since is not None:
             warn_user(f"{other_weights(since, None)} Continuing at the same rows.")
+        _warn_about_removed(removed, step)
     else:
         _refuse_other_units(saved, here, problem)
         if strict:
@@ -439,6 +452,7 @@ def read_stream_state(
             f"the state belongs to another chain: {problem} {_about_rows(changed)}"
             f"{_about_windows(saved, here)}"
         )
+    changed = changed.replace(removed=bool(removed or others_removed))
     _warn_about_data(state, saved, here, data)
     missing = [lane for lane in own if str(lane) not in lanes]
     if missing:

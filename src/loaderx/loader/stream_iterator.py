@@ -32,7 +32,7 @@ from loaderx.loader.state import (
 )
 from loaderx.loader.stats import Counters, EpochCounters
 from loaderx.loader.tasks.units import UnitSession, UnitWork
-from loaderx.order.epochs import LIMIT
+from loaderx.order.epochs import LIMIT, NO_STEPS, SkippedSteps
 from loaderx.plans.stream_plan import Reading, StreamPlan
 from loaderx.reading.lookahead import Lookahead, UnitMaker
 from loaderx.reading.saved_position import UNCHANGED, LanePosition, first_entry
@@ -62,6 +62,7 @@ class StreamSetup:
         engine: Engine,
         devices: Devices | None = None,
         counts: Counts | None = None,
+        skipped: SkippedSteps = NO_STEPS,
     ) -> None:
         self.node = node
         self.base, self.epochs, self.steps = how_long(node)
@@ -74,6 +75,7 @@ class StreamSetup:
         self.shard, self._given = shard, (engine, devices, counts)
         self.marks: dict[int, dict[int, Position]] = {}  # by the first epoch of a pass, and step
         self._traced: StreamPlan | None = None
+        self.skipped = skipped
         self._counts: StreamCounts | None = None
         ends, other = ends_by_itself(node), _uncounted_stage(self.base)
         self._is_counted = ends and other is None
@@ -94,7 +96,7 @@ class StreamSetup:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Only the description: a new plan is made from it."""
-        return StreamSetup, (self.node, self.shard, *self._given)
+        return StreamSetup, (self.node, self.shard, *self._given, self.skipped)
 
     def counts(self) -> StreamCounts:
         """The counts of epochs."""
@@ -229,7 +231,7 @@ class StreamSetup:
             raise ArgumentTypeError(
                 f"a stream has no length: the number of its elements is known when it ends.{advice}"
             )
-        return min(steps, self.steps)
+        return self.skipped.kept_before(min(steps, self.steps))
 
     def iterator(
         self,
@@ -246,6 +248,11 @@ class StreamSetup:
         if not self.has_epochs:
             raise ChainError(
                 "epoch(e) needs a dataset whose epochs end: put .repeat() after .batch(...)."
+            )
+        if self.skipped is not NO_STEPS and self.epochs != 1:
+            raise ChainError(
+                "epoch(e) of a stream with skip_steps: its steps are numbered through all epochs, "
+                "and epoch(e) counts from 0. Use iter(loader), and set_state()."
             )
         if number >= MANY_EPOCHS:
             raise ArgumentError(
@@ -319,14 +326,16 @@ class Positions:
     is further ahead.  Signal handlers and other threads may ask at any time.
     """
 
-    def __init__(self, step: int, position: Position) -> None:
-        self._last = deque([(step, position, 0)], maxlen=REMEMBERED)
+    def __init__(self, step: int, position: Position, skipped: SkippedSteps) -> None:
+        self._number = skipped.kept_before  # of a step among those that are handed out
+        self._last = deque([(self._number(step), position, 0)], maxlen=REMEMBERED)
 
     def add(self, step: int, position: Position, rows: int) -> None:
         """Remembers the position before a step, and the rows since the run began."""
-        self._last.append((step, position, rows))
+        self._last.append((self._number(step), position, rows))
 
     def _find(self, step: int) -> tuple[int, Position, int]:
+        step = self._number(step)
         while True:
             found = self._last[max(0, step - self._last[0][0])]
             if found[0] >= step:  # else another thread added one, which removed the first
@@ -349,10 +358,11 @@ class StreamRun:
         step: int,
         stop: int,
         marks: dict[int, Position],
+        skipped: SkippedSteps,
     ) -> None:
         self._reading, self._units, self._marks = reading, units, marks
-        self._step, self._stop = step, stop
-        self.positions = Positions(step, reading.state())
+        self._step, self._stop, self._skipped = step, stop, skipped
+        self.positions = Positions(step, reading.state(), skipped)
         self.rows = 0
         self.rest: Measured | None = None  # measured after the last batch
 
@@ -362,17 +372,21 @@ class StreamRun:
         return self._reading.lookaheads
 
     def next(self) -> Measured:
-        if self._step >= self._stop:
+        first = self._skipped.first_from(self._step)
+        if first >= self._stop:
             raise StopIteration
-        try:
-            batch = self._reading.next()
-        except RecordError as error:
-            error.step = self._step
-            raise
-        if batch is None:
-            self.rest = self._measured(None)
-            raise StopIteration
-        self._step += 1
+        while True:
+            try:
+                batch = self._reading.next()
+            except RecordError as error:
+                error.step = self._step
+                raise
+            if batch is None:
+                self.rest = self._measured(None)
+                raise StopIteration
+            self._step += 1
+            if self._step > first:
+                break
         self.rows += batch.count
         position = self._reading.state()
         self.positions.add(self._step, position, self.rows)
@@ -441,6 +455,7 @@ class StreamIterator(LoaderIterator[T]):
             counters,
             None,
             place,
+            setup.skipped,
         )
         self._setup = setup
         self._batches: StreamRun | None = None  # the run, before its batches are placed
@@ -453,7 +468,12 @@ class StreamIterator(LoaderIterator[T]):
         self._mark: Mark = (0.0, 0, 0.0)  # at the last batch whose epoch is known
 
     def __len__(self) -> int:
-        return self._setup.length(*self._epochs) - self._position
+        return self._setup.length(*self._epochs) - self._skipped.kept_before(self._position)
+
+    def _pass_over(self) -> int:
+        """The next step that is not skipped; the run reads up to it."""
+        self._pass_over_at = self._skipped.next_start(self.step)
+        return self.step
 
     def _start(self) -> Run:
         self._setup.count_epochs(*self._epochs)
@@ -488,7 +508,7 @@ class StreamIterator(LoaderIterator[T]):
             reading, _ = setup.read(units, self._epochs, self._epochs[0])
         self._reported = 0
         marks = setup.marks.setdefault(self._epochs[0], {})
-        return StreamRun(reading, units, step, self._steps.stop, marks)
+        return StreamRun(reading, units, step, self._steps.stop, marks, self._skipped)
 
     def _count_rest(self) -> None:
         if self._batches is not None and self._batches.rest is not None:

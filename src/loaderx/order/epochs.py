@@ -1,9 +1,10 @@
-"""Epoch keys, which make the second epoch of a dataset differ from the first."""
+"""Epoch keys, which make the second epoch of a dataset differ from the first; and skipped steps."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from loaderx.frozen import Frozen
 from loaderx.rng import EPOCH, Keys, fold
 
 Positions = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
@@ -40,3 +41,48 @@ def child(epochs: Keys, rounds: Positions, ordinal: int) -> Keys:
 
 def _child(epochs: Keys, rounds: Positions, tag: int) -> Keys:
     return np.where(rounds == 0, epochs, fold(epochs, rounds, tag))
+
+
+class SkippedSteps(Frozen):
+    """Steps that a run leaves out, while all others keep their numbers.
+
+    The ranges are ascending, and between any two is a step that is not skipped.
+    """
+
+    ranges: tuple[tuple[int, int], ...] = ()
+
+    @staticmethod
+    def joined(ranges: list[tuple[int, int]]) -> SkippedSteps:
+        """Ranges in any order, which may overlap."""
+        found: list[tuple[int, int]] = []
+        for start, stop in sorted(ranges):
+            if found and start <= found[-1][1]:
+                start, last = found.pop()
+                stop = max(stop, last)
+            found.append((start, stop))
+        return SkippedSteps(tuple(found))
+
+    def first_from(self, step: int) -> int:
+        """The first step from ``step`` on that is not skipped."""
+        return next((stop for start, stop in self.ranges if start <= step < stop), step)
+
+    def next_start(self, step: int) -> int:
+        """Where the next range begins, after a step that is not skipped."""
+        return next((start for start, _ in self.ranges if start > step), LIMIT)
+
+    def kept_before(self, step: int) -> int:
+        """How many of the steps before ``step`` are not skipped."""
+        return step - sum(max(0, min(step, stop) - start) for start, stop in self.ranges)
+
+    def kept_in(self, steps: range) -> int:
+        """How many of these steps are not skipped."""
+        return self.kept_before(steps.stop) - self.kept_before(steps.start)
+
+    def steps_of(self, positions: Positions) -> Positions:
+        """The steps with these positions among those that are not skipped."""
+        for start, stop in self.ranges:
+            positions = positions + (positions >= start) * (stop - start)
+        return positions
+
+
+NO_STEPS = SkippedSteps()

@@ -158,3 +158,9 @@ def _hash(half: Words, key: Words, other_key: Words, out: Words, scratch: Words)
     np.add(half, key, out=scratch)
     np.bitwise_xor(half, other_key, out=out)
     out *= scratch
+
+
+def another(drawn: Keys, positions: Positions, length: int) -> Positions:
+    """For each position another one of ``length``, by a random number."""
+    away = (drawn % np.uint64(length - 1)).astype(np.int64) + 1
+    return (positions + away) % length

@@ -278,6 +278,9 @@ class Reading:
 
 def iterate(node: Node) -> Iterator[Tree]:
     """The elements of a stream, made in the caller's thread."""
+    from loaderx.stages.skip_steps import all_steps  # late: most streams are read by a loader
+
+    node, skipped = all_steps(node)
     plan = StreamPlan(node)
     lend = Pool().lend
     reading = plan.read(MakeHere(plan.units, lambda: ReadContext(lend)))
@@ -290,5 +293,6 @@ def iterate(node: Node) -> Iterator[Tree]:
             raise
         if batch is None:
             return
+        if skipped.first_from(step) == step:
+            yield batch.tree
         step += 1
-        yield batch.tree

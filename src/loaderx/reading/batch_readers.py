@@ -135,6 +135,12 @@ class Lanes(BatchReader):
     def restore(
         self, path: Path, counters: Iterator[int], lanes: Positions, *, changed: Changed
     ) -> None:
+        if changed.removed and self.ends_of is not None:
+            raise StateError(
+                "records were removed since the state was saved, and the rows of this stream were "
+                "counted without them: the rows used before no longer fit. Go on with the next "
+                "epoch, loader.epoch(e)."
+            )
         for number, (lane, position) in enumerate(zip(self.lanes, lanes, strict=True)):
             try:
                 lane.restore(path, position, changed=changed)

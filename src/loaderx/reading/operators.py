@@ -17,6 +17,7 @@ from loaderx.errors import ArgumentError, LoaderxError, RecordError
 from loaderx.frozen import Frozen
 from loaderx.memory import Lend
 from loaderx.order.epochs import LIMIT
+from loaderx.order.permutation import another
 from loaderx.reading.addresses import Addresses, AnchoredAddresses, Steps
 from loaderx.reading.context import ReadContext
 from loaderx.reading.error_text import failed
@@ -301,8 +302,7 @@ class Anchor(OverRecords[AnchoredAddresses]):
         epochs, before = addresses.epochs, addresses.positions
         tries = np.array([fold_int(self.seed, attempt, REPLACE)], np.uint64)
         drawn = fold(fold(epochs, before, REPLACE), tries, REPLACE)
-        away = (drawn % np.uint64(self.length - 1)).astype(np.int64) + 1
-        positions = (before + away) % self.length
+        positions = another(drawn, before, self.length)
         return AnchoredAddresses(epochs, before, self.child.resolve(epochs, positions))
 
 

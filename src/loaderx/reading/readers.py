@@ -79,6 +79,7 @@ class UnitReader(Reader):
         self.plan, self.lookahead, self.monitor = plan, lookahead, monitor
         self.lane = lane  # its units, by epoch
         self.lanes, self.empty_epochs = lanes, empty_epochs
+        self.may_have_fewer = False  # rows of the unit than were used, as records were removed
         self.start((0,) * len(plan.repeats))
 
     def start(self, path: Path) -> None:
@@ -98,7 +99,7 @@ class UnitReader(Reader):
                 left = rows.count - self.used
                 if left > 0:
                     return min(n, left)
-                if left < 0:
+                if left < 0 and not self.may_have_fewer:
                     raise StateError(
                         f"the state has used {self.used} rows of unit {self.unit} of its lane, "
                         f"which has {rows.count}: the state is damaged, or the data or the "
@@ -145,6 +146,7 @@ class UnitReader(Reader):
             changed.weights.check(
                 path, changed.weights.position_of(self._records_read(path, unit, used))
             )
+        self.may_have_fewer = changed.removed
         self._go(path, unit, 0 if changed.rows else used)
 
     def needs(self, n: int) -> Iterator[Lookahead]:

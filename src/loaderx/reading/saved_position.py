@@ -38,11 +38,13 @@ class Changed(Frozen):
     rows: bool = False  # units give other rows: one that was begun is read again from its start
     datasets: tuple[int, ...] = ()  # those of a mix whose units give other rows
     weights: OtherWeights | None = None  # a mix has other weights from some position on
+    removed: bool = False  # records were removed: a unit that was begun may have fewer rows
     read_ahead: int = 0  # rows of a mix, after its position, that a window holds already
 
     def of(self, number: int) -> Changed:
         """The changes for one dataset of a mix."""
-        return Changed(self.schedule, self.rows or number in self.datasets)
+        rows = self.rows or number in self.datasets
+        return Changed(self.schedule, rows, removed=self.removed)
 
 
 UNCHANGED = Changed()

@@ -180,7 +180,7 @@ class WindowReader(Reader):
         self.left = whole(used, "rows used")
         if changed.rows:
             self.left = 0
-        self.fresh = changed.schedule or bool(changed.datasets)
+        self.fresh = changed.schedule or bool(changed.datasets) or changed.removed
         self.spare = self.window or self.largest
         if self.window:
             self.below.check_window(self.number + 1, self.window, self.left)

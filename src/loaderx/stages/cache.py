@@ -56,7 +56,7 @@ class Cached(ByIndex, KeepsPlaces):
     def make_record_operator(self, request: Request) -> RecordOperator:
         kept, stage, stacked = self.kept, self.stage, request.stacked
         request = request.replace(seed=self.seed_below(request.seed))
-        is_guarded = any(node.error_policy is not None for node in self.input.below())
+        is_guarded = any(node.error_policy or node.removed for node in self.input.below())
         if isinstance(kept, Source):
             below = self.input.record_operator(request)
             return ReadSaved(stage, below, kept, is_guarded=is_guarded, stacked=stacked)

@@ -50,8 +50,8 @@ class CachedAddresses:
 class OverKept(OverRecords[CachedAddresses]):
     """The base of operators that keep rows by position.
 
-    With ``is_guarded`` there is an `on_error` below, which draws another replacement in each epoch:
-    that of the first epoch is kept, no matter in which epoch a row is first read.
+    With ``is_guarded`` there is an `on_error` or a `without` below, which draws another replacement
+    in each epoch: that of the first epoch is kept, no matter in which epoch a row is first read.
     """
 
     def __init__(self, stage: str, child: RecordOperator, *, is_guarded: bool) -> None:

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from loaderx.stages.on_error import Guarded, Skipping
     from loaderx.stages.pack import PackedRecords
     from loaderx.stages.sample import Sampled
+    from loaderx.stages.skip_steps import StepsSkipped
     from loaderx.stages.unbatch import Unbatched
     from loaderx.stages.window_map import WindowMapped
+    from loaderx.stages.without import Without
     from loaderx.stages.zip import Zipped
 
 __all__ = [
@@ -55,10 +57,12 @@ __all__ = [
     "Shuffled",
     "Skipping",
     "Sliced",
+    "StepsSkipped",
     "Transformed",
     "Unbatched",
     "WindowMapped",
     "WindowShuffled",
+    "Without",
     "Zipped",
 ]
 
@@ -75,8 +79,10 @@ _LATE = {
     "PackedRecords": "pack",
     "Sampled": "sample",
     "Skipping": "on_error",
+    "StepsSkipped": "skip_steps",
     "Unbatched": "unbatch",
     "WindowMapped": "window_map",
+    "Without": "without",
     "Zipped": "zip",
 }
 

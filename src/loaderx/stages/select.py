@@ -14,7 +14,7 @@ from loaderx.chain.families import Moved, MovedByIndex
 from loaderx.chain.node import Node
 from loaderx.chain.row_counts import ShortBatches
 from loaderx.errors import ArgumentError, ArgumentTypeError, ChainError, PositionError
-from loaderx.order.epochs import LIMIT, child
+from loaderx.order.epochs import LIMIT, SkippedSteps, child
 from loaderx.order.permutation import permute
 from loaderx.reading.batch_readers import BatchReader, Counted
 from loaderx.reading.lookahead import Lookahead, Path
@@ -119,6 +119,10 @@ class Sliced(Moved):
     @property
     def is_take(self) -> bool:
         return (self.start, self.step) == (0, 1)
+
+    @property
+    def skipped_steps(self) -> SkippedSteps | None:
+        return self.input.skipped_steps if self.is_take else None
 
     @property
     def largest_request(self) -> int:

@@ -57,4 +57,6 @@ def made_by(node: Node, sample: Encoded, images: Sequence[str]) -> Json:
     for array in content["arrays"]:
         digest.update(np.ascontiguousarray(array).tobytes())
     stages: list[Json] = [*map(identity, fingerprints(node, node.default_seed(), whole=True))]
+    removed = [below.removed for below in node.below() if below.removed is not None]
+    stages += [each.text(len(each.ids)) for each in removed]
     return {"stages": stages, "values": digest.hexdigest(), "images": [*images]}
