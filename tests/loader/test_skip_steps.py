@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from itertools import islice
 
 import numpy as np
@@ -317,3 +318,12 @@ def test_epochs_of_a_stream_are_not_numbered_through():
     stream = arrays(12).filter(odd).batch(2).repeat(2).skip_steps([(1, 2)])
     with pytest.raises(ChainError, match=r"Use iter\(loader\), and set_state\(\)"):
         DataLoader(stream).epoch(1)
+
+
+def test_a_pickled_loader_skips_the_same_steps():
+    stream = arrays(12).filter(odd).batch(2).repeat(2)
+    copied = pickle.loads(pickle.dumps(DataLoader(stream)))
+    assert_same(copied.epoch(1), DataLoader(stream).epoch(1))
+    for dataset in (BATCHES, STREAM):
+        copied = pickle.loads(pickle.dumps(DataLoader(dataset.skip_steps(RANGES))))
+        assert_same(islice(copied, 8), kept(islice(loaded(dataset), 15))[:8])

@@ -249,7 +249,7 @@ class StreamSetup:
             raise ChainError(
                 "epoch(e) needs a dataset whose epochs end: put .repeat() after .batch(...)."
             )
-        if self.skipped is not NO_STEPS and self.epochs != 1:
+        if self.skipped.ranges and self.epochs != 1:
             raise ChainError(
                 "epoch(e) of a stream with skip_steps: its steps are numbered through all epochs, "
                 "and epoch(e) counts from 0. Use iter(loader), and set_state()."

@@ -135,9 +135,8 @@ class ReplaceRemoved(Move):
 def without(node: Node, ids: object, fill: str, mask_key: str) -> Node:
     """``node`` without the records with these numbers; itself, if there are none."""
     for below in node.below():
-        is_mix, has_order = isinstance(below, nodes.Mixed), below.shuffle_span is not None
-        is_fixed = not (below.batched or below.is_stream or is_mix or has_order)
-        if not is_fixed or below.repeats_here or below.removed is not None:
+        moves = below.shuffle_span is not None or isinstance(below, nodes.Mixed)
+        if moves or below.batched or below.is_stream or below.repeats_here or below.removed:
             raise ChainError(
                 f"without after .{below.stage.removeprefix('Dataset.')}: it removes records by "
                 "their numbers, which must always mean the same ones. Put it next to the source, "
