@@ -307,7 +307,10 @@ class DataLoader(Generic[T]):
             near: for streams, a state that was saved before the step.  It also tells the loop: the
                 steps of a stream are counted in each, and without a state those of the first.
         """
-        return self._provenance().records(check_int("step", step, least=0), near)
+        number = check_int("step", step, least=0)
+        if self._skipped.first_from(number) != number:
+            raise ArgumentError(f"step {number} is skipped: it has no records.")
+        return self._provenance().records(number, near)
 
     @advised
     def steps_of(
@@ -332,7 +335,8 @@ class DataLoader(Generic[T]):
             until: looks at the steps before this one; by default at those of the first loop.
             near: for streams, a state: looks at the steps after it.
         """
-        return self._provenance().steps_of(index, part, until, near)
+        found = self._provenance().steps_of(index, part, until, near)
+        return found[self._skipped.are_kept(found)]
 
     def _provenance(self) -> Provenance:
         if self._stream is not None:

@@ -78,6 +78,18 @@ class SkippedSteps(Frozen):
         """How many of these steps are not skipped."""
         return self.kept_before(steps.stop) - self.kept_before(steps.start)
 
+    def are_kept(self, steps: Positions) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+        """Which of these steps are not skipped."""
+        kept = np.ones(len(steps), np.bool_)
+        for start, stop in self.ranges:
+            kept &= (steps < start) | (steps >= stop)
+        return kept
+
+    def positions_of(self, steps: Positions) -> Positions:
+        """The inverse of `steps_of`; negative for those that are skipped."""
+        before = sum((np.clip(steps, a, b) - a for a, b in self.ranges), np.zeros_like(steps))
+        return np.where(self.are_kept(steps), steps - before, -1)
+
     def steps_of(self, positions: Positions) -> Positions:
         """The steps with these positions among those that are not skipped."""
         for start, stop in self.ranges:

@@ -9,7 +9,7 @@ the top, where the epochs are known, and every stage asks the stage below it for
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from loaderx.reading.operators import Move
 
 Positions: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+
+
+_SIDES: tuple[Literal["left"], Literal["right"]] = ("left", "right")
 
 
 class Trail(NamedTuple):
@@ -110,6 +113,27 @@ def numbered(counts: Positions) -> tuple[Positions, Positions]:
     """As many numbers from 0 on as each count says, and which count each belongs to."""
     which = np.repeat(np.arange(len(counts)), counts)
     return np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts), which
+
+
+def found_in_tables(
+    found: Found, sought: Sought, table: Callable[[Keys, int], tuple[Positions, Positions]]
+) -> Found:
+    """Elements of the input at the positions that have them, by a table of each epoch.
+
+    ``table`` gives, for an epoch and a limit, positions and the element of the input at each.
+    """
+    parts = [found.pick(np.empty(0, np.intp))]
+    for epoch in np.unique(sought.epochs[found.which]):
+        mine = found.pick(np.flatnonzero(sought.epochs[found.which] == epoch))
+        positions, elements = table(np.array([epoch]), int(sought.limits[mine.which].max()))
+        order = np.argsort(elements, kind="stable")
+        first, stop = (
+            np.searchsorted(elements, mine.positions, side, sorter=order) for side in _SIDES
+        )
+        number, which = numbered(stop - first)
+        places = positions[order[first[which] + number]]
+        parts.append(mine.pick(which).at(places, sought.limits))
+    return Found(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 class Traced:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +15,10 @@ from loaderx.order.alias import AliasTable, alias_table
 from loaderx.order.epochs import child
 from loaderx.reading.operators import Move
 from loaderx.reading.rows import Positions
-from loaderx.reading.trails import Find, Found, Sought, numbered
+from loaderx.reading.trails import Find, Found, Sought, found_in_tables
 from loaderx.rng import ORDER, Keys, fold, fold_int
 from loaderx.stages.seed import seed_of
-from loaderx.stages.select import sorted_table
 from loaderx.tree import Leaf
-
-_SIDES: tuple[Literal["left"], Literal["right"]] = ("left", "right")
 
 
 class Sampled(MovedByIndex):
@@ -99,18 +95,12 @@ class Sample(Move):
     def find(self, sought: Sought, below: Find) -> Found:
         """Looks at all draws of each epoch.  No stage below has another order in a child epoch."""
         found = below(sought.within(self.limits_below(sought.limits)))
-        parts = []
-        for epoch in np.unique(sought.epochs[found.which]):
-            mine = found.pick(np.flatnonzero(sought.epochs[found.which] == epoch))
-            count = min(self.count, int(sought.limits[mine.which].max()))
-            _, drawn = self.steps(np.array([epoch]), np.arange(count))
-            places, entries = sorted_table(drawn)
-            first, stop = (np.searchsorted(entries, mine.positions, side) for side in _SIDES)
-            number, which = numbered(stop - first)
-            parts.append(mine.pick(which).at(places[first[which] + number], sought.limits))
-        if not parts:
-            return found.pick(np.empty(0, np.intp))
-        return Found(*map(np.concatenate, zip(*parts, strict=True)))
+
+        def table(epoch: Keys, limit: int) -> tuple[Positions, Positions]:
+            numbers = np.arange(min(self.count, limit))
+            return numbers, self.steps(epoch, numbers)[1]
+
+        return found_in_tables(found, sought, table)
 
 
 def check_drawable(node: Node) -> None:

@@ -60,6 +60,9 @@ class PassOverSteps(Move):
     def steps(self, epochs: Keys, positions: Positions) -> tuple[Keys, Positions]:
         return epochs, self.skipped.steps_of(positions)
 
+    def back(self, epochs: Keys, positions: Positions) -> Positions:
+        return self.skipped.positions_of(positions)
+
 
 def all_steps(node: Node) -> tuple[Node, SkippedSteps]:
     """The dataset without its `skip_steps`: its positions are the steps of a loader."""

@@ -21,6 +21,7 @@ from loaderx.order.removed import Removed
 from loaderx.reading.operators import Move, RecordOperator, Request
 from loaderx.reading.rows import Positions
 from loaderx.reading.stacking import add_leaf
+from loaderx.reading.trails import Find, Found, Sought, Trail, found_in_tables
 from loaderx.rng import REPLACE, Keys, fold
 from loaderx.stages import nodes
 from loaderx.stages.select import index_table
@@ -108,11 +109,26 @@ class Without(OneToOne):
         stacked = request.stacked and self.removed.fill != "empty"
         made = below = self.input.record_operator(request.replace(stacked=stacked))
         if self.removed.fill != "replace":
-            made = ApplyToRecords(
+            made = FilledRecords(
                 self.stage, below, self.transform, stacked=stacked, seed=0, ordinal=0
             )
         below.moves.insert(0, ReplaceRemoved(self.removed))
         return made
+
+
+class FilledRecords(ApplyToRecords):
+    """Records with nothing in the place of removed ones, which are made of no record."""
+
+    transform: Fill
+
+    def trails_below(self, trail: Trail) -> Iterator[Trail]:
+        removed = self.transform.removed.among(trail.positions)
+        return super().trails_below(trail.pick(np.delete(np.arange(len(trail.positions)), removed)))
+
+    def find_below(self, sought: Sought) -> Found:
+        found = super().find_below(sought)
+        removed = self.transform.removed.among(found.positions)
+        return found.pick(np.delete(np.arange(len(found.positions)), removed))
 
 
 class ReplaceRemoved(Move):
@@ -130,6 +146,15 @@ class ReplaceRemoved(Move):
         positions = positions.copy()
         positions[found] = self.removed.others(keys, positions[found])
         return epochs, positions
+
+    def find(self, sought: Sought, below: Find) -> Found:
+        """Where records are in their own places, and where they replace others."""
+        found = below(sought.within(self.limits_below(sought.limits)))
+        kept = np.delete(np.arange(len(found.positions)), self.removed.among(found.positions))
+        own = found.pick(kept).at(found.positions[kept], sought.limits)
+        ids = self.removed.ids.astype(np.int64)
+        others = found_in_tables(found, sought, lambda epoch, _: (ids, self.steps(epoch, ids)[1]))
+        return Found(*map(np.concatenate, zip(own, others, strict=True)))
 
 
 def without(node: Node, ids: object, fill: str, mask_key: str) -> Node:
