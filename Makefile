@@ -51,8 +51,8 @@ $(VENV)-owners/stamp: pyproject.toml
 
 # `engines.Ray` on a cluster of two nodes on this machine, in an environment of its own: the contract of
 # engines, the blocks of docs/cluster.md, the examples, and faults: `make test-ray FAULTS=200` makes
-# 200 of them.  Takes about five minutes on two idle cores.
-FAULTS ?= 40
+# 200 of them.  Takes about five minutes on two idle cores, ten on busy ones.
+FAULTS ?= 20
 test-ray: $(VENV)-ray/stamp
 	LOADERX_FAULTS=$(FAULTS) $(VENV)-ray/bin/python -m pytest -m owners -o faulthandler_timeout=300 tests/owners/ray
 

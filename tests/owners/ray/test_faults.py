@@ -36,7 +36,7 @@ pytestmark = [
         "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore:the worker on .* has died"
     ),
 ]
-FAULTS = int(os.environ.get("LOADERX_FAULTS", "40"))
+FAULTS = int(os.environ.get("LOADERX_FAULTS", "20"))
 STEPS = 40
 
 
@@ -349,6 +349,7 @@ def test_several_loaders_share_actors():
     test = DataLoader(Dataset.range(40).filter(lambda i: i % 2 == 1).batch(4), engine=engine)
     with train, test:
         pairs = list(zip(train, test, strict=False))
+        wait_until(lambda: len(actors() - before) >= 2, "both actors")
         assert len(actors() - before) == 2
         assert len(pairs) == 5
         assert sum(one.made for one in train.stats().workers) > 0
