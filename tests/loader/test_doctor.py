@@ -75,11 +75,11 @@ def test_states_of_an_examined_run_are_refused_once_batches_were_repeated():
                 except StateError as error:
                     told.append(str(error))
                 else:
-                    assert not examination.has_replayed
+                    assert not examination.repeated
 
     with examination.running(), pytest.raises(Examined):
         train()
-    assert examination.has_replayed
+    assert examination.repeated
     assert set(told) == {
         "this program is examined by the doctor, which repeats batches: states and checkpoints of "
         "such a run are worth nothing, and are not made."
@@ -93,7 +93,7 @@ def test_replayed_batches_do_not_move_the_iterator():
 
     def train():
         for batch in loader:
-            seen.append((examination.has_replayed, int(batch["x"][0, 0]) // 32))
+            seen.append((examination.repeated, int(batch["x"][0, 0]) // 32))
 
     with examination.running(), pytest.raises(Examined):
         train()

@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from loaderx.commands.head import at_least_one
 from loaderx.commands.terminal import say
 from loaderx.errors import FileError, LoaderxError
-from loaderx.loader.doctor.diagnosis import REPEATED, ROUNDS, Diagnosis
+from loaderx.loader.doctor.diagnosis import ROUNDS, Diagnosis
 from loaderx.loader.doctor.replay import WARM_STEPS, Examination, Examined
 
 
@@ -102,14 +102,10 @@ def _run(script: str, arguments: list[str]) -> bool:
 
 
 def _print(found: Diagnosis, examination: Examination) -> None:
-    say("")
-    if found.verdict != "unknown":
-        say(str(found))
-        return
-    if found.repeated:
-        say(REPEATED.format(found.repeated))
-    say(
-        f"The program ended before {ROUNDS} pairs of blocks were measured ({len(examination.real)} "
-        f"were). It takes {WARM_STEPS} steps of one loader to begin, and some hundred to measure; "
-        "--steps 48 takes fewer."
-    )
+    say(f"\n{found}")
+    if found.verdict == "unknown":
+        say(
+            f"The program ended before {ROUNDS} pairs of blocks were measured "
+            f"({len(examination.replayed)} were). It takes {WARM_STEPS} steps of one loader to "
+            "begin, and some hundred to measure; --steps 48 takes fewer."
+        )

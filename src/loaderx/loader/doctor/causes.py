@@ -289,11 +289,11 @@ def _placement(seen: Evidence, share: float) -> Cause:
 
 
 def _transport(seen: Evidence, share: float) -> Cause:
-    words = "Return plain arrays of a fixed dtype instead of Python objects, or hold fewer batches."
-    fix = _Fix(words)
-    if not seen.engine.startswith("threads("):
-        fix = _loader(f"{words} Or use threads, which share memory.", None, engine="threads")
     evidence = f"A finished batch takes {_ms(seen.handing_s)} to come from its worker."
+    words = "Return plain arrays of a fixed dtype instead of Python objects, or hold fewer batches."
+    if seen.engine.startswith("threads("):
+        return _Fix(words).cause("transport", share, evidence)
+    fix = _loader(f"{words} Or use threads, which share memory.", None, engine="threads")
     return fix.cause("transport", share, evidence)
 
 

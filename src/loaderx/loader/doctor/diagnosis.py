@@ -12,7 +12,6 @@ from loaderx.loader.stats import LITTLE, MUCH
 FINE, SLOW, STARVED = LITTLE, MUCH, 2 * MUCH  # shares of a step that is spent on data
 SHOWN_CAUSES = 3
 ROUNDS = 3  # pairs of blocks that make a verdict
-REPEATED = "{:,} batches were repeated: do not keep what this run has saved."
 
 
 class Cause(Frozen):
@@ -76,11 +75,6 @@ class Diagnosis(Frozen):
         return {**found, "missing": list(self.missing)}
 
     @property
-    def is_guess(self) -> bool:
-        """True if the program ended before all pairs of blocks were measured."""
-        return 0 < self.pairs < ROUNDS
-
-    @property
     def _headline(self) -> str:
         if self.verdict == "unknown":
             return "unknown: too few steps were seen."
@@ -92,11 +86,11 @@ class Diagnosis(Frozen):
             "slow": "the data slow training down",
             "starved": "training waits for its data",
         }[self.verdict]
-        few = f" From {self.pairs} of {ROUNDS} pairs of blocks: a guess." if self.is_guess else ""
+        few = f" From {self.pairs} of {ROUNDS} pairs of blocks: a guess."
         return (
             f"{self.verdict}: {said}. A step takes {_ms(self.step_ms)}, of which data cost "
             f"{_ms(max(0.0, self.headspace_ms))} ({max(0.0, share):.0%}, by {how}). "
-            f"Engine: {self.engine}.{few}"
+            f"Engine: {self.engine}.{few if 0 < self.pairs < ROUNDS else ''}"
         )
 
     def __str__(self) -> str:
@@ -109,7 +103,8 @@ class Diagnosis(Frozen):
         if self.tried_ms is not None:
             lines.append(f"Tried the first fix: a step took {_ms(self.tried_ms)}.")
         if self.repeated:
-            lines.append(REPEATED.format(self.repeated))
+            said = f"{self.repeated:,} batches were repeated: do not keep what this run has saved."
+            lines.append(said)
         if self.missing:
             lines += textwrap.wrap(f"Not known here: {', '.join(self.missing)}.", 100)
         return "\n".join(lines)

@@ -19,6 +19,7 @@ import signal
 import sys
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator
 from statistics import mean, median
 from time import perf_counter
@@ -37,14 +38,20 @@ from loaderx.loader.stream_iterator import StreamIterator
 from loaderx.loader.tasks.plan_work import PlanWork, are_fetched
 from loaderx.loader.tasks.units import UnitWork
 from loaderx.loader.trace import NEXT
-from loaderx.tree import Leaf, Tree, flatten, map_leaves
+from loaderx.tree import LEAF, Tree, flatten
 
 WARM_STEPS = 20  # before the first block
 BLOCK_S = 0.4  # a block takes about so long
 LEAST_STEPS, MOST_STEPS = 24, 4000
 KEPT = 4  # batches that are replayed
 PATIENCE = 10 * WARM_STEPS  # of another loop, after which the chosen one is given up
-WAKE = getattr(signal, "SIGURG", signal.SIGINT)  # most programs leave that one alone
+WAKE = getattr(signal, "SIGURG", 0)  # most programs leave it alone; Windows has none
+NO_TRACE = "trace() and watch() do nothing while the doctor listens: no file is written."
+SEVERAL_PROCESSES = (
+    "jax runs in several processes, which would repeat batches for different numbers of steps, and "
+    "wait for each other for ever. Examine the program in a single process; or let it call "
+    "loader.stats(), loader.trace(path) and loaderx.jax.fleet(loader)."
+)
 
 
 class Examined(SystemExit):
@@ -57,11 +64,12 @@ class Examination:
     def __init__(self, steps: int | None = None, *, tries: bool = False) -> None:
         self._wanted_steps, self._tries = steps, tries
         self._first_fix: Engine | None = None  # that is tried
-        self._trial: tuple[Session, PlanWork | UnitWork] | None = None  # with the first fix
+        self._trials: dict[PlanWork | UnitWork, Session] = {}  # with the first fix
         self._next: Callable[[LoaderIterator[Any]], Any] = LoaderIterator.__next__
         self._replaced: list[tuple[type, str, Any]] = []  # what others of their attributes were
         self._loops: list[_Loop] = []
         self._chosen: _Loop | None = None
+        self._alone = Counter[_Loop]()  # steps of others since the last one of the chosen loop
         self._block: _Running | None = None
         self._copies: list[Tree] = []
         self._copy_s = math.inf
@@ -81,8 +89,8 @@ class Examination:
         def examined(iterator: LoaderIterator[Any]) -> Any:
             return self._take(iterator)
 
-        is_main = threading.current_thread() is threading.main_thread()
-        before = signal.signal(WAKE, self._woken) if is_main else None
+        can_wake = WAKE and threading.current_thread() is threading.main_thread()
+        before = signal.signal(WAKE, self._woken) if can_wake else None
         try:
             self._replace(LoaderIterator, "__next__", examined)
             for kind in (LoaderIterator, StreamIterator):
@@ -91,18 +99,18 @@ class Examination:
                 for name in ("seek", "set_state"):
                     self._guard(kind, name, self._moved)
             for name in ("trace", "watch"):
-                self._replace(DataLoader, name, _not_while_examined)
+                self._replace(DataLoader, name, lambda *_, **__: warn_user(NO_TRACE))
             yield
         finally:
             for owner, name, old in reversed(self._replaced):
                 setattr(owner, name, old)
-            if is_main:
-                signal.signal(WAKE, before)
+            if can_wake:
+                signal.signal(WAKE, before or signal.SIG_DFL)
             self._compiling.stop()
             for loop in self._loops:
                 loop.hear(None)
-            if self._trial is not None:
-                self._trial[0].close()
+            for session in self._trials.values():
+                session.close()
 
     def _replace(self, owner: type, name: str, new: object) -> None:
         self._replaced.append((owner, name, getattr(owner, name)))
@@ -127,10 +135,12 @@ class Examination:
 
     def _moved(self, iterator: LoaderIterator[Any]) -> None:
         """The next batch must be the one at the new position, and not a repeated one."""
-        if self._chosen is not None and self._chosen.is_of(iterator):
+        if self._chosen is not None and self._chosen.counters() is iterator._counters:
             self._drop_block()
 
     def _drop_block(self) -> None:
+        if self._block is not None and self._block.clock is not None:
+            self._block.clock.close()
         self._block, self._copies = None, []
 
     # In place of `next`.
@@ -139,16 +149,14 @@ class Examination:
         if self._is_over:  # in a thread that goes on
             raise SystemExit(0)
         loop = self._loop_of(iterator)
-        is_left = loop.steps_alone > PATIENCE and self._first_fix is None
+        is_left = self._alone[loop] > PATIENCE and self._first_fix is None
         if (self._chosen is None or is_left) and len(loop.periods) >= WARM_STEPS:
             self._chosen, self.real, self.replayed = loop, [], []
             self._drop_block()
         if loop is not self._chosen:
-            loop.steps_alone += 1
-            loop.hear(loop.recording)
+            self._alone[loop] += 1
             return loop.step(lambda: self._next(iterator))
-        for other in self._loops:
-            other.steps_alone = 0
+        self._alone.clear()
         if self._first_fix is not None:
             self._try_on(iterator, self._first_fix)
         block = self._block or self._new_block(iterator, loop)
@@ -160,23 +168,16 @@ class Examination:
         return self._real(iterator, block, loop)
 
     def _loop_of(self, iterator: LoaderIterator[Any]) -> _Loop:
-        for loop in self._loops:
-            if loop.is_of(iterator):
-                return loop
+        for fits in (_Loop.is_of, _Loop.goes_on_with):
+            for loop in self._loops:
+                if fits(loop, iterator):
+                    if loop.thread != threading.get_ident():
+                        self._drop_block()  # its clock is that of the thread before
+                    loop.follow(iterator)
+                    return loop
         self._compiling.listen()
-        for loop in self._loops:
-            if loop.goes_on_with(iterator):
-                if loop is self._chosen and loop.thread != threading.get_ident():
-                    self._drop_block()  # its clock is that of another thread
-                loop.follow(iterator)
-                return loop
         if processes()[1] > 1:
-            self.refusal = (
-                f"jax runs {processes()[1]} processes, each of which would repeat batches for "
-                "another number of steps, and they would wait for each other for ever. Examine the "
-                "program in one process; or let it call loader.stats(), loader.trace(path) and "
-                "loaderx.jax.fleet(loader)."
-            )
+            self.refusal = SEVERAL_PROCESSES
             self._finish()
         self._loops.append(_Loop(iterator))
         return self._loops[-1]
@@ -227,19 +228,14 @@ class Examination:
         block.step += 1
         if len(self._copies) < KEPT:
             batch = self._next(iterator)
-            self._keep(batch)  # now: the step may change it, or take it over
+            settle()
+            begun = perf_counter()
+            self._copies.append(_copied(batch))  # now: the step may change it, or take it over
+            settle()
+            self._copy_s = min(self._copy_s, perf_counter() - begun)
             return batch
         self.repeated += 1
         return _copied(self._copies[block.step % KEPT])
-
-    def _keep(self, batch: Tree) -> None:
-        """Keeps a copy, and measures what copying costs."""
-        settle()
-        begun = perf_counter()
-        kept = _copied(batch)
-        wait_for(flatten(kept)[0])
-        self._copy_s = min(self._copy_s, perf_counter() - begun)
-        self._copies.append(kept)
 
     def _end(self, block: _Running, iterator: LoaderIterator[Any], loop: _Loop) -> None:
         settle()
@@ -259,15 +255,15 @@ class Examination:
     def _finish(self) -> NoReturn:
         """Ends the program, whose main thread may wait for the one that runs the loop."""
         self._is_over = True
-        main = threading.main_thread()
-        if threading.current_thread() is main or main.ident is None:
+        main = threading.main_thread().ident
+        if main is None or main == threading.get_ident():
             raise Examined(0)
-        signal.pthread_kill(main.ident, WAKE)
-        raise SystemExit(0)  # threads end silently with this class alone
+        if WAKE:
+            signal.pthread_kill(main, WAKE)
+        raise SystemExit(0)  # a thread ends silently with this class alone
 
     def _woken(self, *_: object) -> None:
-        if self._is_over:
-            raise Examined(0)
+        raise Examined(0)
 
     def _begins_trial(self) -> bool:
         """Goes on with the first fix, if that is one of the loader's arguments."""
@@ -282,13 +278,11 @@ class Examination:
 
     def _try_on(self, iterator: LoaderIterator[Any], engine: Engine) -> None:
         work = work_of(iterator)
-        if self._trial is None or self._trial[1] is not work:
-            if self._trial is not None:
-                self._trial[0].close()
-            self._trial = engine.session(work), work
-        if iterator._session is not self._trial[0]:
+        if work not in self._trials:
+            self._trials[work] = engine.session(work)
+        if iterator._session is not self._trials[work]:
             iterator.close()
-            iterator._session = self._trial[0]
+            iterator._session = self._trials[work]
 
     # Afterwards.
 
@@ -300,8 +294,8 @@ class Examination:
             found = diagnose(Evidence("none", 0.0, 0.0, is_measured=False))
             return found.replace(repeated=self.repeated)
         steps = [block.seconds / block.steps for block in self.real[:rounds]]
-        # A busy machine makes blocks differ, too.  What all rounds agree in is real, unless they are
-        # few; of the rest, only what was seen to take time in `next`.
+        # A busy machine makes blocks differ, too.  What three rounds agree in is real; of the rest,
+        # only what was seen to take time in `next`.
         in_next = _in_next(self.real[:rounds])
         # Copies cost time as well, but none if the loop only waits for the device meanwhile.
         copy_s = min(self._copy_s, in_next)
@@ -326,7 +320,6 @@ class _Loop:
     def __init__(self, iterator: LoaderIterator[Any]) -> None:
         self.periods: list[float] = []
         self.first_s = 0.0
-        self.steps_alone = 0  # since the last step of the chosen loop
         self.recording = Heard()  # of its first steps
         self.workers: set[str] = set()  # their names
         self._last = 0.0
@@ -336,14 +329,14 @@ class _Loop:
     def follow(self, iterator: LoaderIterator[Any]) -> None:
         """Goes on with an iterator."""
         self.thread = threading.get_ident()
-        self._counters = weakref.ref(iterator._counters)  # one for each loader
+        self.counters = weakref.ref(iterator._counters)  # of its loader
 
     def is_of(self, iterator: LoaderIterator[Any]) -> bool:
-        return self._counters() is iterator._counters and self.thread == threading.get_ident()
+        return self.counters() is iterator._counters and self.thread == threading.get_ident()
 
     def goes_on_with(self, iterator: LoaderIterator[Any]) -> bool:
         """True if its loader or its thread is gone, and this may be the one that follows."""
-        counters = self._counters()
+        counters = self.counters()
         if counters is None and self._stages != _stages(iterator):
             return False
         threads = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
@@ -351,11 +344,12 @@ class _Loop:
 
     def hear(self, recording: Heard | None) -> None:
         """Records what its loader does, from now on."""
-        counters = self._counters()
+        counters = self.counters()
         if counters is not None:
             counters.listening.trace = recording
 
     def step(self, take: Callable[[], Any]) -> Any:
+        self.hear(self.recording)
         begun = perf_counter()
         batch = take()
         now = perf_counter()
@@ -397,8 +391,6 @@ class _Running:
     def ended(self, steps: int, seconds: float, loop: _Loop) -> Block:
         loop.hear(None)
         assert self._usage is not None
-        assert self.clock is not None
-        self.clock.close()
         loop.workers |= {made.worker for made, *_ in self.recording.tasks}
         used = used_between(self._usage, Usage(loop.workers), self.in_next)
         return Block(
@@ -450,14 +442,11 @@ def work_of(iterator: LoaderIterator[Any]) -> PlanWork | UnitWork:
 
 def settle() -> None:
     """Waits until the devices have done what they were given."""
-    wait_for(getattr(sys.modules.get("jax"), "live_arrays", list)())
-
-
-def wait_for(leaves: list[Leaf]) -> None:
-    """Waits until arrays on devices are there."""
-    for leaf in leaves:
-        with contextlib.suppress(RuntimeError):  # deleted meanwhile
-            getattr(leaf, "block_until_ready", bool)()
+    jax = sys.modules.get("jax")
+    if jax is not None and hasattr(jax, "live_arrays"):
+        for array in jax.live_arrays():
+            with contextlib.suppress(RuntimeError):  # deleted meanwhile
+                array.block_until_ready()
 
 
 def _in_next(blocks: list[Block]) -> float:
@@ -476,21 +465,10 @@ def _stages(iterator: LoaderIterator[Any]) -> list[str]:
     return [text.partition("(")[0] for text in iterator._chain]
 
 
-def _not_while_examined(loader: DataLoader[Any], *_: object, **__: object) -> None:
-    warn_user(
-        "the doctor listens to all loaders of the program: trace() and watch() do nothing here, "
-        "and no file is written."
-    )
-
-
 def _copied(batch: Tree) -> Tree:
     """A batch of its own for each step, which may change it, or take it over; on its devices."""
-    with contextlib.suppress(Exception):
+    try:
         return copy.deepcopy(batch)
-    return map_leaves(_copied_leaf, batch)
-
-
-def _copied_leaf(leaf: Leaf) -> Leaf:
-    with contextlib.suppress(Exception):
-        return copy.deepcopy(leaf)
-    return leaf  # such as an open file, of which nobody can make another
+    except Exception:  # it has an open file, for example, of which nobody can make another
+        leaves, structure = flatten(batch)
+        return batch if structure is LEAF else structure.build(map(_copied, leaves))
