@@ -15,10 +15,10 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
+import re
 import signal
 import sys
 import threading
-import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from statistics import mean, median
@@ -34,6 +34,7 @@ from loaderx.loader.doctor.evidence import Block, Evidence, Heard, gather
 from loaderx.loader.doctor.usage import ThreadClock, Times, Usage, used_between
 from loaderx.loader.iterator import LoaderIterator
 from loaderx.loader.loader import ENGINES, DataLoader, engine_of
+from loaderx.loader.stats import Listening
 from loaderx.loader.stream_iterator import StreamIterator
 from loaderx.loader.tasks.plan_work import PlanWork, are_fetched
 from loaderx.loader.tasks.units import UnitWork
@@ -67,7 +68,7 @@ class Examination:
         self._trials: dict[PlanWork | UnitWork, Session] = {}  # with the first fix
         self._next: Callable[[LoaderIterator[Any]], Any] = LoaderIterator.__next__
         self._replaced: list[tuple[type, str, Any]] = []  # what others of their attributes were
-        self._loops: list[_Loop] = []
+        self._loops: dict[str, _Loop] = {}  # by the chain of their loaders
         self._chosen: _Loop | None = None
         self._alone = Counter[_Loop]()  # steps of others since the last one of the chosen loop
         self._block: _Running | None = None
@@ -107,8 +108,8 @@ class Examination:
             if can_wake:
                 signal.signal(WAKE, before or signal.SIG_DFL)
             self._compiling.stop()
-            for loop in self._loops:
-                loop.hear(None)
+            for loop in self._loops.values():
+                loop.listening.trace = None
             for session in self._trials.values():
                 session.close()
 
@@ -135,12 +136,10 @@ class Examination:
 
     def _moved(self, iterator: LoaderIterator[Any]) -> None:
         """The next batch must be the one at the new position, and not a repeated one."""
-        if self._chosen is not None and self._chosen.counters() is iterator._counters:
+        if self._loops.get(_chain(iterator)) is self._chosen:
             self._drop_block()
 
     def _drop_block(self) -> None:
-        if self._block is not None and self._block.clock is not None:
-            self._block.clock.close()
         self._block, self._copies = None, []
 
     # In place of `next`.
@@ -153,7 +152,7 @@ class Examination:
         if (self._chosen is None or is_left) and len(loop.periods) >= WARM_STEPS:
             self._chosen, self.real, self.replayed = loop, [], []
             self._drop_block()
-        if loop is not self._chosen:
+        if loop is not self._chosen or loop.thread != threading.get_native_id():
             self._alone[loop] += 1
             return loop.step(lambda: self._next(iterator))
         self._alone.clear()
@@ -168,19 +167,21 @@ class Examination:
         return self._real(iterator, block, loop)
 
     def _loop_of(self, iterator: LoaderIterator[Any]) -> _Loop:
-        for fits in (_Loop.is_of, _Loop.goes_on_with):
-            for loop in self._loops:
-                if fits(loop, iterator):
-                    if loop.thread != threading.get_ident():
-                        self._drop_block()  # its clock is that of the thread before
-                    loop.follow(iterator)
-                    return loop
-        self._compiling.listen()
-        if processes()[1] > 1:
-            self.refusal = SEVERAL_PROCESSES
-            self._finish()
-        self._loops.append(_Loop(iterator))
-        return self._loops[-1]
+        chain, thread = _chain(iterator), threading.get_native_id()
+        if chain not in self._loops:
+            self._compiling.listen()
+            if processes()[1] > 1:
+                self.refusal = SEVERAL_PROCESSES
+                self._finish()
+            self._loops[chain] = _Loop(thread)
+        loop = self._loops[chain]
+        loop.listening = iterator._counters.listening
+        if loop.thread != thread and loop.thread not in {
+            one.native_id for one in threading.enumerate()
+        }:
+            loop.thread = thread  # it goes on in another one
+            self._drop_block()
+        return loop
 
     def _new_block(self, iterator: LoaderIterator[Any], loop: _Loop) -> _Running:
         manager = getattr(sys.modules.get("orbax.checkpoint"), "CheckpointManager", None)
@@ -207,8 +208,8 @@ class Examination:
         if block.step == block.skipped:
             settle()
             block.begin(loop)
-        if block.clock is not None:
-            loop.hear(block.recording)  # in each step: `loader.close()` has ended it
+        # In each step, since `loader.close()` ends it.
+        loop.listening.trace = block.recording if block.clock else loop.recording
         first = _in_epoch(iterator)
         before = block.clock() if block.clock else Times()
         try:
@@ -315,41 +316,20 @@ class Examination:
 
 
 class _Loop:
-    """A loop of the program, in one thread, over a loader; or over one that is made anew."""
+    """A loop of the program over a loader, which may be made anew in each epoch."""
 
-    def __init__(self, iterator: LoaderIterator[Any]) -> None:
+    listening: Listening
+
+    def __init__(self, thread: int) -> None:
+        self.thread = thread
         self.periods: list[float] = []
         self.first_s = 0.0
         self.recording = Heard()  # of its first steps
         self.workers: set[str] = set()  # their names
         self._last = 0.0
-        self._stages = _stages(iterator)
-        self.follow(iterator)
-
-    def follow(self, iterator: LoaderIterator[Any]) -> None:
-        """Goes on with an iterator."""
-        self.thread = threading.get_ident()
-        self.counters = weakref.ref(iterator._counters)  # of its loader
-
-    def is_of(self, iterator: LoaderIterator[Any]) -> bool:
-        return self.counters() is iterator._counters and self.thread == threading.get_ident()
-
-    def goes_on_with(self, iterator: LoaderIterator[Any]) -> bool:
-        """True if its loader or its thread is gone, and this may be the one that follows."""
-        counters = self.counters()
-        if counters is None and self._stages != _stages(iterator):
-            return False
-        threads = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
-        return counters in (None, iterator._counters) and self.thread not in threads
-
-    def hear(self, recording: Heard | None) -> None:
-        """Records what its loader does, from now on."""
-        counters = self.counters()
-        if counters is not None:
-            counters.listening.trace = recording
 
     def step(self, take: Callable[[], Any]) -> Any:
-        self.hear(self.recording)
+        self.listening.trace = self.recording
         begun = perf_counter()
         batch = take()
         now = perf_counter()
@@ -389,7 +369,7 @@ class _Running:
         self.begun = perf_counter()
 
     def ended(self, steps: int, seconds: float, loop: _Loop) -> Block:
-        loop.hear(None)
+        loop.listening.trace = None
         assert self._usage is not None
         loop.workers |= {made.worker for made, *_ in self.recording.tasks}
         used = used_between(self._usage, Usage(loop.workers), self.in_next)
@@ -460,9 +440,9 @@ def _in_epoch(iterator: LoaderIterator[Any]) -> bool:
     return iterator._in_epoch is None or iterator.epoch != iterator._in_epoch.epoch
 
 
-def _stages(iterator: LoaderIterator[Any]) -> list[str]:
-    """The kinds of its stages: seeds, and other arguments, may differ from epoch to epoch."""
-    return [text.partition("(")[0] for text in iterator._chain]
+def _chain(iterator: LoaderIterator[Any]) -> str:
+    """Its stages: the same for loaders that are made anew in each epoch, with other seeds."""
+    return re.sub(r"seed=\d+", "", " ".join(iterator._chain))
 
 
 def _copied(batch: Tree) -> Tree:

@@ -43,10 +43,9 @@ class ThreadClock:
         cpu, delayed, _ = os.pread(self._file, 100, 0).split()
         return Times(int(cpu) / 1e9, int(delayed) / 1e9)
 
-    def close(self) -> None:
+    def __del__(self) -> None:
         if self._file >= 0:
             os.close(self._file)
-            self._file = -1
 
 
 class Usage:
