@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import math
 import re
 import signal
 import sys
@@ -73,7 +72,7 @@ class Examination:
         self._alone = Counter[_Loop]()  # steps of others since the last one of the chosen loop
         self._block: _Running | None = None
         self._copies: list[Tree] = []
-        self._copy_s = math.inf
+        self._copy_s = float("inf")
         self._engine = "none"
         self._work: PlanWork | UnitWork | None = None
         self._compiling = _Compiling()
@@ -151,6 +150,7 @@ class Examination:
         is_left = self._alone[loop] > PATIENCE and self._first_fix is None
         if (self._chosen is None or is_left) and len(loop.periods) >= WARM_STEPS:
             self._chosen, self.real, self.replayed = loop, [], []
+            loop.thread = threading.get_native_id()
             self._drop_block()
         if loop is not self._chosen or loop.thread != threading.get_native_id():
             self._alone[loop] += 1
@@ -247,8 +247,9 @@ class Examination:
         else:
             self.real.append(block.ended(steps, seconds, loop))
             if self._first_fix is None and iterator._session:
-                self._engine, _ = iterator._session.describe()
                 self._work = work_of(iterator)
+                in_order = self._work.is_in_order  # then no engine is used
+                self._engine = "inline" if in_order else iterator._session.describe()[0]
         self._drop_block()
         if len(self.replayed) == ROUNDS and (self._first_fix or not self._begins_trial()):
             self._finish()
