@@ -10,14 +10,16 @@ import dataclasses
 import json
 import pickle
 import sys
+import time
 import types
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 import slow_programs
 from loaderx import DataLoader, Dataset, LoaderxWarning, StateError
-from loaderx.engines import Inline, Threads
+from loaderx.engines import Executor, Threads
 from loaderx.engines.base import Made
 from loaderx.loader.doctor import replay
 from loaderx.loader.doctor.causes import diagnose, stages_in_loop
@@ -66,12 +68,18 @@ def test_a_fix_that_is_no_argument_is_not_tried():
     assert (found.causes[0].kind, found.tried_ms) == ("device", None)
 
 
-def test_a_fix_for_an_engine_of_the_users_is_not_tried(monkeypatch):
-    examination = Examination(tries=True)
-    found = diagnose(dataclasses.replace(SEEN, engine="executor(2)", task_s=UNEVEN))
-    assert found.causes[0].options == {"prefetch": 8}
-    monkeypatch.setattr(examination, "diagnosis", lambda: found)
-    assert not examination._begins_trial()
+def sleepy_at_times(batch):
+    time.sleep(0.06 if batch["x"][0, 0] % 128 == 0 else 0.001)
+    return batch
+
+
+def test_a_fix_for_an_engine_of_the_users_is_not_tried():
+    with ThreadPoolExecutor(1) as pool:
+        engine = Executor(pool, num_workers=1)
+        loader = DataLoader(rows().batch(8).map(sleepy_at_times), engine=engine)
+        found = examine(Program(loader, device_step(0), ""), tries=True)
+    assert [*found.causes[0].options] == ["prefetch"]
+    assert found.tried_ms is None
 
 
 # Replaying ----------------------------------------------------------------------------------------
@@ -151,15 +159,16 @@ def test_a_loader_that_is_made_anew_in_each_epoch_is_one_loop(train):
     assert train(batches).diagnosis().pairs == 3
 
 
-def test_the_first_fix_is_tried_on_a_loader_that_is_made_anew():
-    examination, seen = Examination(48), []
-    examination._tries, examination._first_fix = True, Inline()
-    examination.replayed = [0.0] * 3
-    with examination.running():
-        for epoch in range(2):
-            chain = Dataset.range(40).map(lambda x, epoch=epoch: x + 100 * epoch)
-            seen += list(DataLoader(chain, engine="inline"))
-    assert seen == [*range(40), *range(100, 140)]
+def test_the_first_fix_is_tried_on_loaders_that_are_made_anew():
+    examination, seen = Examination(48, tries=True), []
+    with examination.running(), pytest.raises(Examined):
+        for epoch in range(100):
+            chain = rows().take(64).map(sleepy_record).map(lambda _, epoch=epoch: epoch)
+            for batch in DataLoader(chain.batch(8), engine="inline"):
+                seen.append((epoch, int(batch[0])))
+    assert examination.diagnosis().tried_ms is not None
+    last = seen[-16:]  # all of them in the trial
+    assert [of for of, _ in last] == [epoch for _, epoch in last]
 
 
 def test_a_move_ends_the_replay(train):
