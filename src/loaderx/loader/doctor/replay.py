@@ -209,7 +209,7 @@ class Examination:
             settle()
             block.begin(loop)
         # In each step, since `loader.close()` ends it.
-        loop.listening.trace = block.recording if block.clock else loop.recording
+        loop.listening.trace = block.recording if block.clock else None
         first = _in_epoch(iterator)
         before = block.clock() if block.clock else Times()
         try:
