@@ -193,7 +193,7 @@ class Moved(ChangesPlaces, OneInput):
 
     def _limited_move(self, seed: int) -> Move:
         move = self.move(seed)
-        move.limit = self.limit
+        move.limit, move.shown = self.limit, self.stage
         return move
 
     @cached_property
