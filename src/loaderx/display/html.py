@@ -6,7 +6,7 @@ import html
 import os
 from functools import cache
 
-_EMPTY = ("img", "input", "rect")  # elements that hold nothing
+_EMPTY = ("img", "input")  # elements that hold nothing
 
 
 def tag(name: str, text: str, /, *inside: str, style: str = "", **attributes: object) -> str:
@@ -22,9 +22,8 @@ def tag(name: str, text: str, /, *inside: str, style: str = "", **attributes: ob
     '<img src="data:,"/>'
     """
     given = {"class": style or None, **attributes}
-    told = "".join(
-        f' {key}="{html.escape(str(value))}"' for key, value in given.items() if value is not None
-    )
+    named = {key.replace("_", "-"): value for key, value in given.items() if value is not None}
+    told = "".join(f' {key}="{html.escape(str(value))}"' for key, value in named.items())
     if name in _EMPTY:
         return f"<{name}{told}/>"
     return f"<{name}{told}>{html.escape(text)}{''.join(inside)}</{name}>"

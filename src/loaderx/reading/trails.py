@@ -139,6 +139,7 @@ def found_in_tables(
 class Traced:
     """The base of operators: elements and their records, in both directions."""
 
+    stage: str  # in messages
     moves: list[Move]  # outermost first
 
     def trails(self, trail: Trail) -> Iterator[Trail]:

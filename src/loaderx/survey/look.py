@@ -110,11 +110,11 @@ def _read(open_parts: OpenParts, chosen: Choose, fill: Mapping[str, object]) -> 
 
 
 def leaves_of(value: object, path: str = "") -> Iterator[tuple[str, object]]:
-    """The values of a record, and those of dicts in it by their paths; lists stay whole."""
-    if not isinstance(value, Mapping):
+    """The values of a record, with those in dicts and tuples by their paths; lists stay whole."""
+    if not isinstance(value, (Mapping, tuple)):
         yield path, value
         return
-    for name, inner in value.items():
+    for name, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
         yield from leaves_of(inner, f"{path}.{name}" if path else str(name))
 
 
