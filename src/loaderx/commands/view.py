@@ -29,9 +29,9 @@ from loaderx.commands.replay import loader_of
 from loaderx.commands.terminal import say
 from loaderx.commands.words import in_options
 from loaderx.errors import ArgumentError, FileError
-from loaderx.viewer.looking import Split, Steps, StreamSteps
+from loaderx.viewer.looking import Split
 from loaderx.viewer.server import ViewServer
-from loaderx.viewer.site import Site
+from loaderx.viewer.site import Site, site_of
 
 _FUNCTION = re.compile(r"[\w.]+:\w+")
 _OF_FILES = ("split", "columns", "format", "delimiter", "fill", "cache")
@@ -54,7 +54,7 @@ def _from_0(text: str) -> int:
 
 def run(options: argparse.Namespace) -> bool:
     """Serves the pages until Ctrl-C, which is how it ends: with exit code 0."""
-    site = site_of(options)
+    site = site_for(options)
     try:
         server = ViewServer(site, options.port)
     except (OSError, OverflowError) as error:
@@ -71,15 +71,13 @@ def run(options: argparse.Namespace) -> bool:
     return True
 
 
-def site_of(options: argparse.Namespace) -> Site:
+def site_for(options: argparse.Namespace) -> Site:
     """The pages of what is to be shown."""
     if _FUNCTION.fullmatch(options.path) and not os.path.exists(options.path):
         given = next((name for name in _OF_FILES if getattr(options, name)), None)
         if given is not None:
             raise ArgumentError(f"--{given} is for files, and {options.path} is a function.")
-        loader = loader_of(options.path)
-        steps = Steps(loader) if loader._stream is None else StreamSteps(loader)
-        return Site(options.path, dict(steps.sources()), steps, options.step)
+        return site_of(options.path, loader_of(options.path), options.step)
     opening = Opening(options)
     _, found = opening.splits()
     splits = {name: Split(open_parts, opening.fill) for name, open_parts in found.items()}

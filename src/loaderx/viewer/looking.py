@@ -122,9 +122,7 @@ class StreamSteps(Steps):
         while iterator.step <= step:
             at = iterator.step
             if at >= first + _AHEAD:
-                raise PositionError(
-                    f"a stream is read in order, and the steps before {at:,} are read: ask again."
-                )
+                raise self._too_far(at)
             if at % _KEEP_EVERY == 0:
                 self._kept[at] = iterator.get_state()
             try:
@@ -147,7 +145,19 @@ class StreamSteps(Steps):
         self._iterator.set_state(self._near(step))
 
     def records(self, step: int) -> Records:
+        if step >= self._iterator.step + _AHEAD:
+            raise self._too_far(self._iterator.step)
         return self.loader.records(step, near=self._near(step))
+
+    def _too_far(self, at: int) -> PositionError:
+        return PositionError(
+            f"a stream is read in order, and the steps before {at:,} are read: ask again."
+        )
+
+
+def steps_of(loader: DataLoader[Tree]) -> Steps:
+    """The elements of any loader."""
+    return Steps(loader) if loader._stream is None else StreamSteps(loader)
 
 
 def batch_rows(leaves: Mapping[str, object], most: int) -> dict[int, dict[str, object]]:

@@ -77,23 +77,30 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], style: str = "") -
     return tag("div", "", made, style="wide")
 
 
-def walk(name: str, at: int, last: int | None, by: int = 1, place: str = "./", **of: str) -> str:
-    """Links to the next steps, a number to type, and a slider, which needs the script."""
-    ends = max(0, at - by), at + by if last is None else min(at + by, max(at, last))
+def walk(
+    name: str, at: int, count: int | None, by: int = 1, place: str = "./", *, ends: bool, **of: str
+) -> str:
+    """Links to the next steps, a number to type, and a slider, which needs the script.
+
+    ``ends``: there is nothing after ``count``.  Steps of a loader go on, with further epochs.
+    """
+    last = None if count is None else max(0, count - 1)
+    most = last if ends else None
+    to = max(0, at - by), at + by if most is None else min(at + by, max(at, most))
     links = [
-        tag("a", arrow, href=address(place, **of, **{name: to}), rel=rel, style="step")
-        if to != at
+        tag("a", arrow, href=address(place, **of, **{name: other}), rel=rel, style="step")
+        if other != at
         else tag("span", arrow, style="step")
-        for arrow, to, rel in zip("\u2190\u2192", ends, ("prev", "next"), strict=True)
+        for arrow, other, rel in zip("\u2190\u2192", to, ("prev", "next"), strict=True)
     ]
     hidden = [tag("input", "", type="hidden", name=key, value=value) for key, value in of.items()]
-    typed: dict[str, Any] = {"min": 0, "max": last, "value": at, "aria_label": name}
-    label = tag("label", name, tag("input", "", type="number", name=name, **typed))
-    count = tag("span", "" if last is None else f"of {last + 1:,}")
-    form = tag("form", "", *hidden, label, count, tag("button", "Go"), action=place)
-    slider = tag("input", "", type="range", step=by, data_name=name, **typed) if last else ""
+    typed: dict[str, Any] = {"min": 0, "value": at, "aria_label": name}
+    label = tag("label", name, tag("input", "", type="number", name=name, max=most, **typed))
+    of_all = tag("span", "" if count is None else f"of {count:,}")
+    form = tag("form", "", *hidden, label, of_all, tag("button", "Go"), action=place)
+    slider = tag("input", "", type="range", max=last, step=by, data_name=name, **typed)
     walked = tag("div", "", links[0], form, links[1], style="walk", data_live="walk")
-    return tag("nav", "", walked, slider, style="steps")
+    return tag("nav", "", walked, slider if last else "", style="steps")
 
 
 # Records ----------------------------------------------------------------------------------------

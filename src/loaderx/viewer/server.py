@@ -78,31 +78,33 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Host") not in self.server.hosts:
             self._fail(HTTPStatus.FORBIDDEN, "this server has another name.")
             return
-        parts = urlsplit(self.path)
-        _, token, *names = parts.path.split("/")
-        if not hmac.compare_digest(token.encode(), self.server.token.encode()) or len(names) != 1:
-            self._fail(HTTPStatus.NOT_FOUND, "there is no such page.")
-            return
-        if names[0] in _FILES:
-            self._send(HTTPStatus.OK, _FILES[names[0]], pages.data_file(names[0]))
-            return
         try:
+            parts = urlsplit(self.path)
             query = dict(
                 parse_qsl(parts.query, keep_blank_values=True, max_num_fields=_MOST_FIELDS)
             )
         except ValueError:
-            self._fail(HTTPStatus.BAD_REQUEST, "the address is too long.")
+            self._fail(HTTPStatus.BAD_REQUEST, "this is no address.")
             return
+        token, name = self.server.token.encode(), parts.path.rpartition("/")[2]
+        if not hmac.compare_digest(parts.path.encode(), b"/%b/%b" % (token, name.encode())):
+            self._fail(HTTPStatus.NOT_FOUND, "there is no such page.")
+        elif name in _FILES:
+            self._send(HTTPStatus.OK, _FILES[name], pages.data_file(name))
+        else:
+            self._page(name, query)
+
+    do_HEAD = do_GET  # noqa: N815
+
+    def _page(self, name: str, query: dict[str, str]) -> None:
         try:
-            made = self.server.site.answer(names[0], query)
+            made = self.server.site.answer(name, query)
         except NoPageError as error:
             self._fail(error.status, str(error))
         except Exception as error:  # of a function or a source of the user's
             self._fail(HTTPStatus.INTERNAL_SERVER_ERROR, told(error))
         else:
             self._send(HTTPStatus.OK, "text/html", made)
-
-    do_HEAD = do_GET  # noqa: N815
 
     def _refuse(self) -> None:
         self._fail(HTTPStatus.METHOD_NOT_ALLOWED, "the viewer can only be read.")

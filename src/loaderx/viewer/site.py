@@ -6,14 +6,24 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 
+from loaderx import DataLoader
 from loaderx.chain.describe import count_text
 from loaderx.chain.html import boxes
 from loaderx.display.html import tag
 from loaderx.display.values import plain_text
 from loaderx.errors import LoaderxError, PositionError
 from loaderx.survey.look import leaves_of
+from loaderx.tree import Tree
 from loaderx.viewer import pages
-from loaderx.viewer.looking import Split, Steps, batch_columns, batch_rows, named_leaves, told
+from loaderx.viewer.looking import (
+    Split,
+    Steps,
+    batch_columns,
+    batch_rows,
+    named_leaves,
+    steps_of,
+    told,
+)
 
 _AT_ONCE = 24  # records of a page
 _MOST_ROWS = 64  # of a batch
@@ -95,7 +105,7 @@ class Site:
         at = number(query, "record", 0 if self.steps else self.first)
         found = split.records(at, _AT_ONCE)
         yield self._splits("records", name)
-        yield pages.walk("record", at, found.total - 1, _AT_ONCE, "records", of=name)
+        yield pages.walk("record", at, found.total, _AT_ONCE, "records", ends=True, of=name)
         problems = {n: self.in_words(why) for n, why in found.problems.items()}
         classes = found.parts[0].source.classes
         shown = pages.listing(
@@ -107,7 +117,7 @@ class Site:
         name, split = self._split(query)
         at = number(query, "record")
         found = split.records(at, 1)
-        yield pages.walk("record", at, found.total - 1, 1, "record", of=name)
+        yield pages.walk("record", at, found.total, 1, "record", ends=True, of=name)
         classes = found.parts[0].source.classes
         shown = [pages.change(None, leaves, classes) for leaves in found.records.values()]
         shown += [pages.problem(self.in_words(why)) for why in found.problems.values()]
@@ -134,9 +144,8 @@ class Site:
         steps, step = self.steps, number(query, "step", self.first)
         assert steps is not None
         node = steps.node
-        last = None if node.length is None else node.length - 1
         yield tag("div", "", boxes(node), pages.note(count_text(node)), style="about")
-        yield pages.walk("step", step, last, 1 if node.batched else _AT_ONCE)
+        yield pages.walk("step", step, node.length, 1 if node.batched else _AT_ONCE, ends=False)
         shown = self._batch(steps, step) if node.batched else self._elements(steps, step)
         yield tag("div", "", *shown, data_live="shown")
 
@@ -204,6 +213,12 @@ class Site:
                 before = after
             except Exception as error:  # of the function of this stage
                 yield pages.stage(each.stage, pages.problem(told(error)))
+
+
+def site_of(title: str, loader: DataLoader[Tree], first: int = 0) -> Site:
+    """The pages of a loader and its sources."""
+    steps = steps_of(loader)
+    return Site(title, dict(steps.sources()), steps, first)
 
 
 def none_of(kind: str, number: int, count: int) -> str:
