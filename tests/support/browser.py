@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -55,10 +56,12 @@ class Browser:
             raise AssertionError(error.read().decode()) from None
 
     def open(self, url: str) -> None:
+        """Opens a page, and waits until all of it is there."""
         self._ask("POST", "/url", {"url": url})
+        self.wait(f"location.href == {json.dumps(url)} && document.readyState == 'complete'")
 
     def run(self, script: str, *arguments: object) -> Any:
-        """What a script returns; a promise is waited for."""
+        """What a script returns."""
         return self._ask("POST", "/execute/sync", {"script": script, "args": list(arguments)})
 
     def text(self, selector: str = "body") -> str:
@@ -66,10 +69,13 @@ class Browser:
 
     def wait(self, condition: str) -> None:
         """Waits until an expression is true, however slow the machine is."""
-        self.run(
-            "return new Promise(done => { const look = () => "
-            f"({condition}) ? done() : setTimeout(look, 20); look(); }})"
-        )
+        patience = time.monotonic() + 120
+        while True:
+            with contextlib.suppress(AssertionError):  # between two pages
+                if self.run(f"return Boolean({condition})"):
+                    return
+            assert time.monotonic() < patience, f"{condition} is not true"
+            time.sleep(0.01)
 
     def click(self, selector: str) -> None:
         found = self._ask("POST", "/element", {"using": "css selector", "value": selector})
@@ -110,20 +116,30 @@ class Browser:
 def browser() -> Iterator[Browser]:
     """A browser with an empty profile, for as long as the block takes."""
     profile = tempfile.mkdtemp(prefix="loaderx-browser-")
-    command = ["chromedriver", "--port=0", f"--log-path={Path(profile, 'chromedriver.log')}"]
-    driver = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    driver, port = _driver(Path(profile, "chromedriver.log"))
     try:
-        assert driver.stdout is not None
-        port = next(
-            filter(None, (re.search(r"successfully on port (\d+)", line) for line in driver.stdout))
-        )
-        made = Browser(f"http://127.0.0.1:{port[1]}", profile)
+        made = Browser(f"http://127.0.0.1:{port}", profile)
         try:
             yield made
         finally:
             made.close()
     finally:
         driver.send_signal(signal.SIGTERM)
-        driver.wait(60)
-        driver.stdout.close()  # type: ignore[union-attr]
+        driver.communicate(timeout=60)
         shutil.rmtree(profile, ignore_errors=True)
+
+
+def _driver(log: Path) -> tuple[subprocess.Popen[str], int]:
+    """chromedriver, which takes a free port for IPv4 that may be in use for IPv6: then another."""
+    told = ""
+    for _ in range(10):
+        command = ["chromedriver", "--port=0", f"--log-path={log}"]
+        driver = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert driver.stdout is not None
+        told = ""
+        for line in driver.stdout:
+            told += line
+            if found := re.search(r"successfully on port (\d+)", line):
+                return driver, int(found[1])
+        driver.communicate()
+    raise AssertionError(f"chromedriver does not start: {told}{log.read_text()}")
