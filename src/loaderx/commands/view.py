@@ -59,15 +59,15 @@ def run(options: argparse.Namespace) -> bool:
         server = ViewServer(site, options.port)
     except (OSError, OverflowError) as error:
         raise FileError(f"port {options.port} cannot be used: {error}.") from None
-    with server:
-        say(f"{options.path}: {server.url} (Ctrl-C ends)")
-        sys.stdout.flush()
-        try:
+    try:
+        with server:
+            say(f"{options.path}: {server.url} (Ctrl-C ends)")
+            sys.stdout.flush()
             if not options.no_browser and _has_display():
                 webbrowser.open(server.url)
             server.serve_forever()
-        except KeyboardInterrupt:
-            say()
+    except KeyboardInterrupt:
+        say()
     return True
 
 

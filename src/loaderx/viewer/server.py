@@ -42,10 +42,10 @@ class ViewServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, site: Site, port: int = 0) -> None:
+        self._open: dict[socket.socket, threading.Thread] = {}
         super().__init__(("127.0.0.1", port), _Handler)
         self.site, self.token = site, secrets.token_urlsafe(24)
         self.hosts = {f"{name}:{self.server_port}" for name in ("127.0.0.1", "localhost")}
-        self._open: dict[socket.socket, threading.Thread] = {}
 
     @property
     def url(self) -> str:
@@ -73,6 +73,7 @@ class ViewServer(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: ViewServer
     server_version, sys_version = "loaderx", ""
+    timeout = 60  # seconds, for connections on which nothing is asked
 
     def do_GET(self) -> None:
         if self.headers.get("Host") not in self.server.hosts:
