@@ -6,8 +6,11 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import urllib.error
+import urllib.parse
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -125,19 +128,29 @@ def test_what_cannot_be_shown(folder, capsys):
 
 
 def test_a_browser_is_opened_where_there_is_a_screen(folder, monkeypatch, capsys):
-    opened = []
-    monkeypatch.setattr("loaderx.viewer.server.ViewServer.serve_forever", lambda server: None)
-    monkeypatch.setattr("webbrowser.open", opened.append)
+    opened, is_open = [], threading.Event()
+
+    def open_file(url):
+        path = Path(urllib.request.url2pathname(urllib.parse.urlsplit(url).path))
+        opened.append((path, path.read_text(), path.parent.stat().st_mode & 0o777))
+        is_open.set()
+
+    monkeypatch.setattr("webbrowser.open", open_file)
+    serve = "loaderx.viewer.server.ViewServer.serve_forever"
+    monkeypatch.setattr(serve, lambda server: None)
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
         monkeypatch.delenv(name, raising=False)
     assert cli.main(["view", "x.csv"]) == cli.OK
-    assert opened == []
     monkeypatch.setenv("DISPLAY", ":0")
     assert cli.main(["view", "x.csv", "--no-browser"]) == cli.OK
     assert opened == []
+    monkeypatch.setattr(serve, lambda server: is_open.wait())
     assert cli.main(["view", "x.csv"]) == cli.OK
-    assert len(opened) == 1
-    assert opened[0] in capsys.readouterr().out
+    ((path, text, mode),) = opened
+    url = re.findall(r"http://\S+/", capsys.readouterr().out)[-1]
+    assert f'url={url}"' in text
+    assert mode == 0o700  # other users cannot read the token
+    assert not path.exists()
 
 
 @pytest.mark.parametrize("option", ["--step", "--port"])

@@ -55,10 +55,11 @@ class Browser:
         except urllib.error.HTTPError as error:
             raise AssertionError(error.read().decode()) from None
 
-    def open(self, url: str) -> None:
-        """Opens a page, and waits until all of it is there."""
+    def open(self, url: str, *, leads_to: str | None = None) -> None:
+        """Opens a page, and waits until all of it is there, or of the one that it leads to."""
         self._ask("POST", "/url", {"url": url})
-        self.wait(f"location.href == {json.dumps(url)} && document.readyState == 'complete'")
+        end = json.dumps(leads_to or url)
+        self.wait(f"location.href == {end} && document.readyState == 'complete'")
 
     def run(self, script: str, *arguments: object) -> Any:
         """What a script returns."""
@@ -107,6 +108,15 @@ class Browser:
     def messages(self) -> list[str]:
         """What the browser complained of: scripts, blocked content, requests that failed."""
         return [entry["message"] for entry in self._ask("POST", "/se/log", {"type": "browser"})]
+
+    def messages_with(self, *words: str) -> list[str]:
+        """The same, once each word is in one of them: they come later than what they are about."""
+        patience, told = time.monotonic() + 120, self.messages()
+        while not all(any(word in one for one in told) for word in words):
+            assert time.monotonic() < patience, told
+            time.sleep(0.01)
+            told += self.messages()
+        return told
 
     def close(self) -> None:
         self._ask("DELETE", "")

@@ -50,9 +50,9 @@ class Answer(NamedTuple):
 
 def ask(server: ViewServer, path: str, method: str = "GET", **headers: str) -> Answer:
     """What the server answers; the path is taken as it is.  ``Host=""`` sends no such header."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     try:
-        host = headers.pop("Host", f"127.0.0.1:{server.server_port}")
+        host = headers.pop("Host", f"127.0.0.1:{server.port}")
         connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
         for name, value in {**({"Host": host} if host else {}), **headers}.items():
             connection.putheader(name, value)

@@ -65,7 +65,7 @@ def test_tokens_are_random_and_long():
     with ViewServer(site(Dataset.range(3))) as one, ViewServer(site(Dataset.range(3))) as two:
         assert one.token != two.token
         assert min(len(one.token), len(two.token)) >= 32
-        assert one.url == f"http://127.0.0.1:{one.server_port}/{one.token}/"
+        assert one.url == f"http://127.0.0.1:{one.port}/{one.token}/"
         assert one.server_address[0] == "127.0.0.1"
 
 
@@ -87,7 +87,7 @@ def test_tokens_are_random_and_long():
     ],
 )
 def test_other_names_of_the_machine_are_refused(server, host, status):
-    found = ask(server, f"/{server.token}/", Host=host.format(server.server_port))
+    found = ask(server, f"/{server.token}/", Host=host.format(server.port))
     assert found.status == status
     assert ("batch(4)" in found.text) == (status == 200)
 
@@ -151,8 +151,8 @@ def test_numbers_that_are_too_large(server):
     "line", ["GET http://[/ HTTP/1.0", "GET", "\x16\x03\x01", "GET / HTTP/9.9", "A B C D"]
 )
 def test_what_is_no_request(server, line):
-    with socket.create_connection(("127.0.0.1", server.server_port), timeout=60) as connection:
-        host = f"Host: 127.0.0.1:{server.server_port}"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+        host = f"Host: 127.0.0.1:{server.port}"
         connection.sendall(f"{line}\r\n{host}\r\n\r\n".encode("latin-1"))
         connection.shutdown(socket.SHUT_WR)
         told = b"".join(iter(lambda: connection.recv(4096), b""))
@@ -205,7 +205,7 @@ def test_two_requests_at_once():
 def test_nothing_is_left():
     before = {*threading.enumerate()}
     with served(site(Dataset.range(100).batch(4))) as server:
-        port = server.server_port
+        port = server.port
         idle = socket.create_connection(("127.0.0.1", port))  # as browsers keep ready
         page(server)
         address = (idle, http.client.HTTPConnection("127.0.0.1", port))
@@ -216,4 +216,4 @@ def test_nothing_is_left():
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port))
     with ViewServer(site(Dataset.range(3)), port) as again:
-        assert again.server_port == port
+        assert again.port == port

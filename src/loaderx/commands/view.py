@@ -18,20 +18,25 @@ examples:
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import sys
-import webbrowser
+import tempfile
+import threading
+from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from loaderx.commands.opening import Opening, add_opening
 from loaderx.commands.replay import loader_of
 from loaderx.commands.terminal import say
 from loaderx.commands.words import in_options
 from loaderx.errors import ArgumentError, FileError
-from loaderx.viewer.looking import Split
-from loaderx.viewer.server import ViewServer
-from loaderx.viewer.site import Site, site_of
+
+if TYPE_CHECKING:
+    from loaderx.viewer.site import Site
 
 _FUNCTION = re.compile(r"[\w.]+:\w+")
 _OF_FILES = ("split", "columns", "format", "delimiter", "fill", "cache")
@@ -54,6 +59,8 @@ def _from_0(text: str) -> int:
 
 def run(options: argparse.Namespace) -> bool:
     """Serves the pages until Ctrl-C, which is how it ends: with exit code 0."""
+    from loaderx.viewer.server import ViewServer  # late: other commands need no server
+
     site = site_for(options)
     try:
         server = ViewServer(site, options.port)
@@ -63,9 +70,9 @@ def run(options: argparse.Namespace) -> bool:
         with server:
             say(f"{options.path}: {server.url} (Ctrl-C ends)")
             sys.stdout.flush()
-            if not options.no_browser and _has_display():
-                webbrowser.open(server.url)
-            server.serve_forever()
+            opens = not options.no_browser and _has_display()
+            with _opened(server.url) if opens else contextlib.nullcontext():
+                server.serve_forever()
     except KeyboardInterrupt:
         say()
     return True
@@ -73,6 +80,9 @@ def run(options: argparse.Namespace) -> bool:
 
 def site_for(options: argparse.Namespace) -> Site:
     """The pages of what is to be shown."""
+    from loaderx.viewer.looking import Split  # late, as above
+    from loaderx.viewer.site import Site, site_of
+
     if _FUNCTION.fullmatch(options.path) and not os.path.exists(options.path):
         given = next((name for name in _OF_FILES if getattr(options, name)), None)
         if given is not None:
@@ -89,3 +99,19 @@ def _has_display() -> bool:
     """Is there a screen?  Else a browser for terminals would be opened in this one."""
     known = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
     return sys.platform in ("darwin", "win32") or any(map(os.environ.get, known))
+
+
+@contextlib.contextmanager
+def _opened(url: str) -> Iterator[None]:
+    """The browser, with the page.
+
+    It is given a file of this user's that leads there: all users see the arguments of programs.
+    """
+    import webbrowser  # late, as above
+
+    with tempfile.TemporaryDirectory(prefix="loaderx-view-") as folder:
+        path = Path(folder, "view.html")
+        path.write_text(f'<meta http-equiv="refresh" content="0; url={url}">')
+        # Some browsers return only when they are closed.
+        threading.Thread(target=webbrowser.open, args=(path.as_uri(),), daemon=True).start()
+        yield

@@ -16,7 +16,6 @@ from loaderx.display.html import tag
 from loaderx.display.picture import Cell, images_of, single
 from loaderx.display.show import png_url, show_records
 from loaderx.display.values import plain_text, value_text
-from loaderx.errors import MissingPackageError
 from loaderx.plans.records import Records
 from loaderx.survey.columns import Column, values_text
 from loaderx.tree import Array
@@ -118,10 +117,10 @@ def leaf(path: str, value: object, classes: Sequence[str] = (), *, whole: bool =
     told = tag("span", value_text(value, classes))
     if not (whole and isinstance(value, np.ndarray) and value.ndim and value.dtype.kind in "buif"):
         return told
-    for image in images_of(path, value[None]):
-        with contextlib.suppress(MissingPackageError):  # then the numbers are shown
-            png = single(Cell([image], np.empty((0, 4)), []))
-            return tag("img", "", src=png_url(png), alt="") + told
+    with contextlib.suppress(Exception):  # no Pillow, or no image: then there are the numbers
+        (image,) = images_of(path, value[None])
+        png = single(Cell([image], np.empty((0, 4)), []))
+        return tag("img", "", src=png_url(png), alt="") + told
     cells = " ".join(map(value_text, value.ravel()[:_MOST_CELLS]))
     return told + tag("pre", cells + " \u2026" * (value.size > _MOST_CELLS))
 
@@ -153,8 +152,8 @@ def listing(
     if found:
         try:
             figures = show_records([*found.values()], classes, len(found)).figures()
-        except MissingPackageError as error:
-            figures, made = [], [*made, note(str(error))]
+        except Exception as error:  # no Pillow, or odd arrays: then there is the table
+            figures, made = [], [*made, note(f"{type(error).__name__}: {error}")]
         cells = []
         for number, (png, caption) in zip(found, figures, strict=False):
             image = tag("img", "", src=png_url(png), alt="")

@@ -13,7 +13,8 @@ import secrets
 import socket
 import threading
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+from socketserver import ThreadingTCPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -36,21 +37,24 @@ _MOST_FIELDS = 8  # of a query
 _WAIT_S = 2.0  # at the end, for answers under way
 
 
-class ViewServer(ThreadingHTTPServer):
+class ViewServer(ThreadingTCPServer):
     """Serves a site on the loopback interface until it is closed."""
 
     daemon_threads = True
+    allow_reuse_address = True  # a port that was given can be used again at once
+    request_queue_size = 64
 
     def __init__(self, site: Site, port: int = 0) -> None:
         self._open: dict[socket.socket, threading.Thread] = {}
         super().__init__(("127.0.0.1", port), _Handler)
         self.site, self.token = site, secrets.token_urlsafe(24)
-        self.hosts = {f"{name}:{self.server_port}" for name in ("127.0.0.1", "localhost")}
+        self.port: int = self.server_address[1]
+        self.hosts = {f"{name}:{self.port}" for name in ("127.0.0.1", "localhost")}
 
     @property
     def url(self) -> str:
         """The address of the first page."""
-        return f"http://127.0.0.1:{self.server_port}/{self.token}/"
+        return f"http://127.0.0.1:{self.port}/{self.token}/"
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         self._open[request] = threading.current_thread()
