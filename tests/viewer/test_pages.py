@@ -7,6 +7,7 @@ import re
 from html.parser import HTMLParser
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from loaderx import DataLoader, Dataset
@@ -63,10 +64,10 @@ def checked(text):
     return text
 
 
-def follow(server):
-    """All pages that links lead to, from the first one on: at most 60."""
+def follow(server, most=60):
+    """The pages that links lead to, from the first one on."""
     waiting, seen = [""], {}
-    while waiting and len(seen) < 60:
+    while waiting and len(seen) < most:
         place = waiting.pop(0)
         if place in seen:
             continue
@@ -424,3 +425,56 @@ def test_tuples_and_other_records():
         site(Dataset.from_source([{"b": b"xyz", "n": None, "f": float("nan")}] * 3))
     ) as server:
         assert "3 bytes missing nan" in words(page(server, "records"))
+
+
+class Unreadable:
+    def __repr__(self):
+        raise ValueError("no text <b>")
+
+
+def odd_datasets():
+    draw = np.random.default_rng(0)
+    pictures = {
+        "image": draw.integers(0, 255, (6, 32, 32, 3), np.uint8),
+        "mask": draw.integers(0, 4, (6, 32, 32)),
+        "boxes": draw.integers(0, 30, (6, 2, 4)),
+    }
+    numbers = {
+        "complex": draw.normal(size=5) + 1j,
+        "day": np.arange(5).astype("datetime64[D]"),
+        "deep": np.zeros((5, 3, 4, 5, 6), np.float16),
+        "large": np.array([2**64 - 1, 0, 1, 2, 3], np.uint64),
+        "not finite": np.array([np.nan, np.inf, 1, 2, -np.inf]),
+        "flag": np.array([True] * 5),
+    }
+    ragged = Dataset.from_source([{"x": np.arange(n)} for n in range(6)])
+    yield "pictures", Dataset.from_arrays(**pictures).batch(3)
+    yield "sound", Dataset.from_arrays(audio=draw.normal(size=(6, 4000))).batch(3)
+    yield "numbers", Dataset.from_arrays(**numbers).batch(2)
+    yield "empty", ragged[:1].batch(1)
+    yield "ragged", ragged
+    yield "padded", ragged.batch(4, pad_to={"x": 9}, pad_remainder=True)
+    yield "objects", Dataset.from_source([{"o": {"a": 1}, "l": [1, 2, "x"], "t": (1, 2)}] * 5)
+    yield "collated", Dataset.range(9).batch(2, collate_fn=lambda rows: {"rows": len(rows)})
+    yield "batched", ragged.map(lambda rows: {"n": [len(x) for x in rows["x"]]}, batched=True)
+    yield "unbatched", Dataset.range(24).batch(4).map(lambda b: b * 2).unbatch().batch(3)
+    yield "zipped", Dataset.zip((Dataset.range(9), Dataset.range(9).map(lambda x: x / 2))).batch(2)
+    yield "removed", Dataset.range(20).map(lambda x: {"x": x}).without([3, 4], fill="mask").batch(4)
+    yield "sampled", Dataset.range(9).sample(np.ones(9), 50, seed=1).batch(5)
+    yield "cached", Dataset.range(9).cache().map_with_index(lambda i, x: {"i": i, "x": x}).batch(2)
+    yield "flat", Dataset.range(9).flat_map(lambda x: [x, x + 1]).batch(4)
+    yield "one", Dataset.range(1)
+
+
+@pytest.mark.parametrize("dataset", [pytest.param(ds, id=name) for name, ds in odd_datasets()])
+def test_all_kinds_of_data_are_shown(dataset):
+    with served(site(dataset)) as server:
+        told = follow(server, 12)
+        assert not any("Error" in words(one) for one in told.values())
+
+
+def test_what_has_no_text_is_named():
+    with served(site(Dataset.from_source([{"x": Unreadable()}] * 4))) as server:
+        told = words(page(server))
+        assert "ValueError: no text <b>" in told
+        assert "Source records" in told  # other pages can be reached

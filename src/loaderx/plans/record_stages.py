@@ -60,4 +60,4 @@ def _element(operator: Traced, trail: Trail, row: int) -> Tree:
         return owned(found.records()[0])
     assert isinstance(operator, BatchOperatorOf)
     batch = operator.read(operator.locate(trail.epochs, trail.positions).step(0), context)
-    return map_leaves(lambda leaf: leaf[row] if np.ndim(leaf) else leaf, batch)
+    return map_leaves(lambda leaf: leaf[row] if np.ndim(leaf) and len(leaf) > row else leaf, batch)

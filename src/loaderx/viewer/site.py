@@ -79,9 +79,11 @@ class Site:
         body: list[str] = []
         with self._lock:
             try:
-                body += made(query)
-            except LoaderxError as error:
-                body.append(pages.problem(self.in_words(str(error))))
+                body.extend(made(query))
+            except NoPageError:
+                raise
+            except Exception as error:  # what was made before it stays
+                body.append(pages.problem(self.in_words(told(error))))
         shown = self._tabs.get(name or ("./" if self.steps else "records"))
         header = tag("h1", self.title), pages.tabs("tabs", shown, self._tabs)
         title = f"{self.title} \u00b7 loaderx"
@@ -103,8 +105,8 @@ class Site:
     def _records(self, query: Query) -> Iterator[str]:
         name, split = self._split(query)
         at = number(query, "record", 0 if self.steps else self.first)
-        found = split.records(at, _AT_ONCE)
         yield self._splits("records", name)
+        found = split.records(at, _AT_ONCE)
         yield pages.walk("record", at, found.total, _AT_ONCE, "records", ends=True, of=name)
         problems = {n: self.in_words(why) for n, why in found.problems.items()}
         classes = found.parts[0].source.classes
@@ -126,8 +128,8 @@ class Site:
 
     def _columns(self, query: Query) -> Iterator[str]:
         name, split = self._split(query)
-        found, columns = split.columns
         yield self._splits("columns", name)
+        found, columns = split.columns
         count = len(found.records) + len(found.problems)
         of = "all" if count == found.total else f"a sample of {count:,} of"
         yield pages.note(f"from {of} {found.total:,} records")
