@@ -478,3 +478,20 @@ def test_what_has_no_text_is_named():
         told = words(page(server))
         assert "ValueError: no text <b>" in told
         assert "Source records" in told  # other pages can be reached
+
+
+def test_images_that_only_some_records_have():
+    image = np.arange(64, dtype=np.uint8).reshape(8, 8)
+    records = [{"n": n, "image": image} if n % 2 else {"n": n} for n in range(6)]
+    with served(site(Dataset.from_source(records))) as server:
+        told = page(server)
+        assert "<img " not in told  # else it would not be known whose they are
+        assert " 2 2 missing 3 3 uint8[8,8] " in words(told)
+        assert "<img " in page(server, "record?record=3")
+
+
+def test_large_batches_show_their_first_rows():
+    with served(site(Dataset.range(1000).map(lambda x: {"x": x}).batch(500))) as server:
+        told = words(page(server))
+        assert " 63 63 and 436 more rows In this batch x int64 \u00b7 0 to 499 " in told
+        assert " 255 255 0 and 244 more" in told

@@ -56,7 +56,6 @@ class Split:
 
         return look(self._open, chosen, self._fill)
 
-    @cached_property
     def columns(self) -> tuple[Look, list[Column]]:
         """A sample of the records, and the facts of its columns."""
         found = look(self._open, partial(spread, most=_SAMPLE), self._fill)
@@ -160,12 +159,12 @@ def steps_of(loader: DataLoader[Tree]) -> Steps:
     return Steps(loader) if loader._stream is None else StreamSteps(loader)
 
 
-def batch_rows(leaves: Mapping[str, object], most: int) -> dict[int, dict[str, object]]:
-    """The first rows of a batch, by number."""
+def batch_rows(leaves: Mapping[str, object]) -> dict[int, dict[str, object]]:
+    """The rows of a batch, by number."""
     arrays = {path: np.asarray(leaf) for path, leaf in leaves.items()}
     count = max((len(array) for array in arrays.values() if array.ndim), default=0)
     rows = {path: array for path, array in arrays.items() if array.ndim and len(array) == count}
-    return {n: {path: row[n] for path, row in rows.items()} for n in range(min(count, most))}
+    return {n: {path: row[n] for path, row in rows.items()} for n in range(count)}
 
 
 def batch_columns(

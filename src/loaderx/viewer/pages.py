@@ -28,6 +28,7 @@ _MOST_CELLS = 512  # of an array
 _MOST_TEXT = 20_000  # characters
 _MOST_RECORDS = 256
 _MOST_BARS, _MOST_CLASSES = 24, 40
+_MOST_VALUES = 1 << 20  # that a histogram is made from
 _COLOURS = 8  # of segments
 
 
@@ -154,13 +155,18 @@ def listing(
             figures = show_records([*found.values()], classes, len(found)).figures()
         except Exception as error:  # no Pillow, or odd arrays: then there is the table
             figures, made = [], [*made, note(f"{type(error).__name__}: {error}")]
-        cells = []
-        for number, (png, caption) in zip(found, figures, strict=False):
-            image = tag("img", "", src=png_url(png), alt="")
-            lines = (tag("span", line, title=line) for line in caption)
-            cells.append(tag("a", "", image, *lines, href=href(number)))
-        grid = tag("div", "", *cells, style="grid") if cells else _table(found, classes, href)
+        has_all = len(figures) == len(found)  # else it is not known whose they are
+        grid = _grid(figures, [*map(href, found)]) if has_all else _table(found, classes, href)
     return grid + "".join(made)
+
+
+def _grid(figures: Iterable[tuple[bytes, list[str]]], places: Iterable[str]) -> str:
+    cells = []
+    for (png, caption), place in zip(figures, places, strict=True):
+        image = tag("img", "", src=png_url(png), alt="")
+        lines = (tag("span", line, title=line) for line in caption)
+        cells.append(tag("a", "", image, *lines, href=place))
+    return tag("div", "", *cells, style="grid")
 
 
 def _table(found: Mapping[int, Leaves], classes: Classes, href: Callable[[int], str]) -> str:
@@ -209,7 +215,9 @@ def _is_same(one: object, other: object) -> bool:
     if one is None or other is None:
         return one is other
     a, b = np.asarray(one), np.asarray(other)
-    return repr((a.dtype, a.shape, a.tolist())) == repr((b.dtype, b.shape, b.tolist()))
+    if (a.dtype, a.shape) != (b.dtype, b.shape):
+        return False
+    return repr(one) == repr(other) if a.dtype == object else a.tobytes() == b.tobytes()
 
 
 def origins(found: Records, step: int, first: int = 0) -> str:
@@ -250,7 +258,8 @@ def _column(column: Column) -> str:
     elif len({*column.lengths}) > 1 or not numbers:
         chart = _histogram(np.array(column.lengths), "length")
     else:
-        chart = _histogram(np.concatenate(numbers), "value")
+        each = np.concatenate(numbers)
+        chart = _histogram(each[:: 1 + len(each) // _MOST_VALUES], "value")
     return tag("section", "", tag("h3", plain_text(column.name) or "record"), about, chart)
 
 

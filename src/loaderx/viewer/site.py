@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
+from itertools import islice
 
 from loaderx import DataLoader
 from loaderx.chain.describe import count_text
@@ -62,6 +63,7 @@ class Site:
         self.title, self.splits, self.steps = plain_text(title), splits, steps
         self.first, self.in_words = first, in_words
         self._lock = threading.Lock()
+        self._columns_of: dict[str, str] = {}  # by split: a sample takes a while to read
         records = {"records": "Source records" if steps else "Records", "columns": "Columns"}
         self._tabs = {**({"./": "Steps"} if steps else {}), **(records if splits else {})}
         self._pages: dict[str, Callable[[Query], Iterator[str]]] = {}
@@ -129,15 +131,18 @@ class Site:
     def _columns(self, query: Query) -> Iterator[str]:
         name, split = self._split(query)
         yield self._splits("columns", name)
-        found, columns = split.columns
+        if name not in self._columns_of:
+            self._columns_of[name] = "".join(self._facts(split))
+        yield self._columns_of[name]
+
+    def _facts(self, split: Split) -> Iterator[str]:
+        found, columns = split.columns()
         count = len(found.records) + len(found.problems)
         of = "all" if count == found.total else f"a sample of {count:,} of"
         yield pages.note(f"from {of} {found.total:,} records")
-        if found.problems:
-            at, why = next(iter(found.problems.items()))
-            yield pages.problem(
-                f"{len(found.problems)} cannot be read, such as record {at:,}: {self.in_words(why)}"
-            )
+        for at, why in [*found.problems.items()][:1]:
+            told = f"such as record {at:,}: {self.in_words(why)}"
+            yield pages.problem(f"{len(found.problems)} cannot be read, {told}")
         yield pages.columns(columns)
 
     # Steps ------------------------------------------------------------------------------------
@@ -168,7 +173,7 @@ class Site:
     def _batch(self, steps: Steps, step: int) -> Iterator[str]:
         main, side, places = [], [], {}
         try:
-            rows = batch_rows(named_leaves(steps.element(step)), _MOST_ROWS)
+            rows = batch_rows(named_leaves(steps.element(step)))
         except Exception as error:  # of a function or a source
             rows = {}
             main.append(pages.problem(told(error)))
@@ -179,13 +184,17 @@ class Site:
         except LoaderxError as error:
             side += [pages.note(str(error))] if rows else []
         if rows:
+            first = dict(islice(rows.items(), _MOST_ROWS))
             main.append(
                 pages.listing(
-                    rows,
+                    first,
                     {},
                     steps.classes,
                     lambda n: pages.address("stages", step=step, record=places.get(n, 0)),
                 )
+            )
+            main += [pages.note(f"and {len(rows) - len(first):,} more rows")] * (
+                len(first) < len(rows)
             )
             main += [tag("h2", "In this batch"), pages.columns(batch_columns(rows, steps.classes))]
         yield tag("div", "", tag("div", "", *main), tag("aside", "", *side), style="batch")
