@@ -32,12 +32,13 @@ class Trail(NamedTuple):
     positions: Positions
     rounds: Positions  # the number of the epoch of each
     rows: Positions  # its row in the element
+    which: Positions  # the number of the element
     path: tuple[int, ...] = ()  # the component of each join on the way
 
     @staticmethod
     def of(positions: Positions, epochs: Keys) -> Trail:
         nothing = np.zeros(len(positions), np.int64)
-        return Trail(epochs, positions, nothing, nothing)
+        return Trail(epochs, positions, nothing, nothing, np.arange(len(positions)))
 
     def through(self, moves: Sequence[Move]) -> Trail:
         """The addresses below the moves, the outermost of which comes first."""
@@ -51,7 +52,7 @@ class Trail(NamedTuple):
         """Some of the addresses."""
         epochs = self.epochs if self.epochs.size == 1 else self.epochs[places]
         positions, rounds, rows = (a[places] for a in (self.positions, self.rounds, self.rows))
-        return Trail(epochs, positions, rounds, rows, self.path)
+        return Trail(epochs, positions, rounds, rows, self.which[places], self.path)
 
     def into(self, component: int) -> Trail:
         """The same addresses in a component of a join."""
@@ -133,6 +134,26 @@ def found_in_tables(
         number, which = numbered(stop - first)
         places = positions[order[first[which] + number]]
         parts.append(mine.pick(which).at(places, sought.limits))
+    return Found(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+def found_from_above(sought: Sought, trails: Callable[[Keys, int], Iterator[Trail]]) -> Found:
+    """Elements that have the records, by looking at all elements of each epoch.
+
+    ``trails`` gives, for an epoch and a limit, the records of the elements before it.
+    """
+    nothing = np.empty(0, np.intp)
+    parts = [Found(nothing, nothing, nothing)]
+    for epoch in np.unique(sought.epochs):
+        mine = np.flatnonzero(sought.epochs == epoch)
+        mine = mine[np.argsort(sought.records[mine], kind="stable")]
+        records = sought.records[mine]
+        for trail in trails(np.array([epoch]), int(sought.limits[mine].max())):
+            if trail.path == sought.path:
+                first, stop = (np.searchsorted(records, trail.positions, side) for side in _SIDES)
+                number, places = numbered(stop - first)
+                found = Found(mine[first[places] + number], places, trail.rows[places])
+                parts.append(found.at(trail.which[places], sought.limits))
     return Found(*map(np.concatenate, zip(*parts, strict=True)))
 
 

@@ -8,14 +8,22 @@ import numpy as np
 import numpy.typing as npt
 
 from loaderx.chain.encoding import Encoded, encode, stage_text
-from loaderx.chain.families import MovedByIndex
+from loaderx.chain.families import Below, MovedByIndex
 from loaderx.chain.node import Node
 from loaderx.errors import ArgumentError, ArgumentTypeError, ChainError
 from loaderx.order.alias import AliasTable, alias_table
 from loaderx.order.epochs import child
 from loaderx.reading.operators import Move
 from loaderx.reading.rows import Positions
-from loaderx.reading.trails import Find, Found, Sought, found_in_tables
+from loaderx.reading.trails import (
+    Find,
+    Found,
+    Sought,
+    Traced,
+    Trail,
+    found_from_above,
+    found_in_tables,
+)
 from loaderx.rng import ORDER, Keys, fold, fold_int
 from loaderx.stages.seed import seed_of
 from loaderx.tree import Leaf
@@ -70,9 +78,19 @@ class Sampled(MovedByIndex):
     def table(self) -> AliasTable:
         return alias_table(self.weights)
 
-    def move(self, seed: int) -> Move:
+    def move(self, seed: int) -> Sample:
         own = seed_of(self.own_seed, seed)
         return Sample(self.table, self.count, own, self.random_stages, self.repeats)
+
+    def _moved(self, below: Below, seed: int) -> Below:
+        moves = [*below.moves]
+        made = super()._moved(below, seed)
+        removed = [node.removed for node in self.below() if node.removed is not None]
+        if any(each.fill == "replace" for each in removed):
+            sample = made.moves[0]
+            assert isinstance(sample, Sample)
+            sample.replacing = below, moves
+        return made
 
 
 class Sample(Move):
@@ -81,6 +99,9 @@ class Sample(Move):
     Every draw is read under a child key of its epoch: a record that is drawn again has other random
     numbers.
     """
+
+    replacing: tuple[Traced, list[Move]] | None = None
+    """What is below, where records are replaced there: by others in each child epoch."""
 
     def __init__(
         self, table: AliasTable, count: int, seed: int, ordinal: int, repeats: int
@@ -93,14 +114,24 @@ class Sample(Move):
         return child(epochs, positions, self.repeats), self.table.draw(words)
 
     def find(self, sought: Sought, below: Find) -> Found:
-        """Looks at all draws of each epoch.  No stage below has another order in a child epoch."""
+        """Looks at all draws of each epoch."""
+        if self.replacing is not None:
+            operator, moves = self.replacing
+            return found_from_above(
+                sought, lambda *some: operator.trails_below(self._draws(*some).through(moves))
+            )
+        # No stage below has another order in a child epoch: the epoch itself stands for all.
         found = below(sought.within(self.limits_below(sought.limits)))
 
         def table(epoch: Keys, limit: int) -> tuple[Positions, Positions]:
-            numbers = np.arange(min(self.count, limit))
-            return numbers, self.steps(epoch, numbers)[1]
+            draws = self._draws(epoch, limit)
+            return draws.which, draws.positions
 
         return found_in_tables(found, sought, table)
+
+    def _draws(self, epoch: Keys, limit: int) -> Trail:
+        epochs, positions = self.steps(epoch, np.arange(min(self.count, limit)))
+        return Trail.of(positions, epochs)
 
 
 def check_drawable(node: Node) -> None:
