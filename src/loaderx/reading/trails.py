@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Positions: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
-_SIDES: tuple[Literal["left"], Literal["right"]] = ("left", "right")
+SIDES: tuple[Literal["left"], Literal["right"]] = ("left", "right")
 
 
 class Trail(NamedTuple):
@@ -129,31 +129,11 @@ def found_in_tables(
         positions, elements = table(np.array([epoch]), int(sought.limits[mine.which].max()))
         order = np.argsort(elements, kind="stable")
         first, stop = (
-            np.searchsorted(elements, mine.positions, side, sorter=order) for side in _SIDES
+            np.searchsorted(elements, mine.positions, side, sorter=order) for side in SIDES
         )
         number, which = numbered(stop - first)
         places = positions[order[first[which] + number]]
         parts.append(mine.pick(which).at(places, sought.limits))
-    return Found(*map(np.concatenate, zip(*parts, strict=True)))
-
-
-def found_from_above(sought: Sought, trails: Callable[[Keys, int], Iterator[Trail]]) -> Found:
-    """Elements that have the records, by looking at all elements of each epoch.
-
-    ``trails`` gives, for an epoch and a limit, the records of the elements before it.
-    """
-    nothing = np.empty(0, np.intp)
-    parts = [Found(nothing, nothing, nothing)]
-    for epoch in np.unique(sought.epochs):
-        mine = np.flatnonzero(sought.epochs == epoch)
-        mine = mine[np.argsort(sought.records[mine], kind="stable")]
-        records = sought.records[mine]
-        for trail in trails(np.array([epoch]), int(sought.limits[mine].max())):
-            if trail.path == sought.path:
-                first, stop = (np.searchsorted(records, trail.positions, side) for side in _SIDES)
-                number, places = numbered(stop - first)
-                found = Found(mine[first[places] + number], places, trail.rows[places])
-                parts.append(found.at(trail.which[places], sought.limits))
     return Found(*map(np.concatenate, zip(*parts, strict=True)))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
@@ -15,18 +17,12 @@ from loaderx.order.alias import AliasTable, alias_table
 from loaderx.order.epochs import child
 from loaderx.reading.operators import Move
 from loaderx.reading.rows import Positions
-from loaderx.reading.trails import (
-    Find,
-    Found,
-    Sought,
-    Traced,
-    Trail,
-    found_from_above,
-    found_in_tables,
-)
+from loaderx.reading.trails import SIDES, Find, Found, Sought, Traced, Trail, numbered
 from loaderx.rng import ORDER, Keys, fold, fold_int
 from loaderx.stages.seed import seed_of
 from loaderx.tree import Leaf
+
+_AT_ONCE = 1 << 18  # draws that are looked at together
 
 
 class Sampled(MovedByIndex):
@@ -78,18 +74,17 @@ class Sampled(MovedByIndex):
     def table(self) -> AliasTable:
         return alias_table(self.weights)
 
-    def move(self, seed: int) -> Sample:
+    def move(self, seed: int) -> Move:
         own = seed_of(self.own_seed, seed)
         return Sample(self.table, self.count, own, self.random_stages, self.repeats)
 
     def _moved(self, below: Below, seed: int) -> Below:
-        moves = [*below.moves]
+        undrawn = copy.copy(below)
+        undrawn.moves = [*below.moves]
         made = super()._moved(below, seed)
-        removed = [node.removed for node in self.below() if node.removed is not None]
-        if any(each.fill == "replace" for each in removed):
-            sample = made.moves[0]
-            assert isinstance(sample, Sample)
-            sample.replacing = below, moves
+        move = made.moves[0]
+        assert isinstance(move, Sample)
+        move.undrawn = undrawn
         return made
 
 
@@ -100,8 +95,7 @@ class Sample(Move):
     numbers.
     """
 
-    replacing: tuple[Traced, list[Move]] | None = None
-    """What is below, where records are replaced there: by others in each child epoch."""
+    undrawn: Traced  # the operator without this move, and those above it
 
     def __init__(
         self, table: AliasTable, count: int, seed: int, ordinal: int, repeats: int
@@ -114,24 +108,27 @@ class Sample(Move):
         return child(epochs, positions, self.repeats), self.table.draw(words)
 
     def find(self, sought: Sought, below: Find) -> Found:
-        """Looks at all draws of each epoch."""
-        if self.replacing is not None:
-            operator, moves = self.replacing
-            return found_from_above(
-                sought, lambda *some: operator.trails_below(self._draws(*some).through(moves))
-            )
-        # No stage below has another order in a child epoch: the epoch itself stands for all.
-        found = below(sought.within(self.limits_below(sought.limits)))
+        """Follows all draws of each epoch: below, removed records depend on the child epoch."""
+        nothing = np.empty(0, np.intp)
+        parts = [Found(nothing, nothing, nothing)]
+        for epoch in np.unique(sought.epochs):
+            mine = np.flatnonzero(sought.epochs == epoch)
+            mine = mine[np.argsort(sought.records[mine], kind="stable")]
+            records = sought.records[mine]
+            for trail in self._trails(np.array([epoch]), int(sought.limits[mine].max())):
+                if trail.path == sought.path:
+                    first, stop = (np.searchsorted(records, trail.positions, s) for s in SIDES)
+                    number, places = numbered(stop - first)
+                    found = Found(mine[first[places] + number], places, trail.rows[places])
+                    parts.append(found.at(trail.which[places], sought.limits))
+        return Found(*map(np.concatenate, zip(*parts, strict=True)))
 
-        def table(epoch: Keys, limit: int) -> tuple[Positions, Positions]:
-            draws = self._draws(epoch, limit)
-            return draws.which, draws.positions
-
-        return found_in_tables(found, sought, table)
-
-    def _draws(self, epoch: Keys, limit: int) -> Trail:
-        epochs, positions = self.steps(epoch, np.arange(min(self.count, limit)))
-        return Trail.of(positions, epochs)
+    def _trails(self, epoch: Keys, limit: int) -> Iterator[Trail]:
+        """The records of the draws before a limit."""
+        for first in range(0, min(self.count, limit), _AT_ONCE):
+            numbers = np.arange(first, min(self.count, limit, first + _AT_ONCE))
+            epochs, positions = self.steps(epoch, numbers)
+            yield from self.undrawn.trails(Trail.of(positions, epochs)._replace(which=numbers))
 
 
 def check_drawable(node: Node) -> None:
