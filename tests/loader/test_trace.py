@@ -15,8 +15,7 @@ import pytest
 
 from loaderx import DataLoader, Dataset, FileError, LoaderxWarning
 from loaderx.engines import Executor, Shared, Threads
-from loaderx.engines.base import Made, Timing
-from loaderx.loader import trace
+from loaderx.engines.base import Timing
 from loaderx.loader.trace import Trace
 
 LOOP = "training loop"
@@ -280,23 +279,18 @@ def test_a_device_is_written_to(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
 
-def test_other_threads_may_add_to_it_while_it_is_written(tmp_path, monkeypatch):
+def test_other_threads_may_add_to_it_while_it_is_written(tmp_path):
+    class Stages(dict):
+        def values(self):
+            recording.timed(Timing({}, 1))
+            return super().values()
+
     recording = Trace(str(tmp_path / "trace.json"), steps=3)
-    stages = trace._stages
-
-    def meanwhile(timing, outer):
-        recording.timed(timing)
-        recording.made(Made("worker", 1.0, 2.0), task, work, None)
-        return stages(timing, outer)
-
-    monkeypatch.setattr(trace, "_stages", meanwhile)
-    loader = DataLoader(CHAINS["by index"](), engine="inline")
-    iter(loader)
-    task, work = (0,), loader._work
     for step in range(2):
-        recording.made(Made("worker", 1.0, 2.0), task, work, None)
-        timing = Timing({"source": 1.0}, 1)
+        timing = Timing(Stages(source=0.5), 1)
         recording.timed(timing)
         recording.waited(step, timing.ended - 1.0, timing.ended)
     recording.stop()
-    assert steps_of(read(tmp_path / "trace.json")[LOOP], "next") == [0, 1]
+    loop = read(tmp_path / "trace.json")[LOOP]
+    assert steps_of(loop, "next") == [0, 1]
+    assert [name for name, *_ in loop].count("source") == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from functools import cached_property
 
@@ -79,8 +78,8 @@ class Sampled(MovedByIndex):
         return Sample(self.table, self.count, own, self.random_stages, self.repeats)
 
     def _moved(self, below: Below, seed: int) -> Below:
-        undrawn = copy.copy(below)
-        undrawn.moves = [*below.moves]
+        undrawn = object.__new__(type(below))  # not `copy`, which may prepare it to be pickled
+        undrawn.__dict__.update(below.__dict__, moves=[*below.moves])
         made = super()._moved(below, seed)
         move = made.moves[0]
         assert isinstance(move, Sample)
