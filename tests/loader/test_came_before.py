@@ -136,3 +136,12 @@ def test_draws_are_looked_at_one_by_one_so_not_millions():
 
     with mock.patch.object(module, "IndexPlan", side_effect=AssertionError):
         assert MAY in warned(chain([]), chain([3]), 1)
+
+
+def test_so_are_epochs():
+    def chain(ids):
+        return Dataset.range(10).without(ids).shuffle().batch(5).repeat()
+
+    assert "1 of them had" in warned(chain([2]), chain([2, 3]), 500)
+    with mock.patch.object(module, "IndexPlan", side_effect=AssertionError):
+        assert MAY in warned(chain([2]), chain([2, 3]), 5000)
