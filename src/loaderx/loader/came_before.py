@@ -20,7 +20,7 @@ from loaderx.stages.repeat import Repeated
 from loaderx.stages.sample import Sampled
 from loaderx.stages.without import Without
 
-MOST = 1 << 20  # places to look at, a second or two
+MOST = 1 << 22  # places to look at, which takes some seconds at most
 
 
 def came_before(base: Node, state: State, step: int, skipped: SkippedSteps) -> int | None:

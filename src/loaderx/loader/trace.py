@@ -1,8 +1,9 @@
 """What a loader does while steps are loaded: a file for Perfetto and other viewers of traces.
 
-The events are kept as they come, and become Chrome's trace events when the file is written.  The
-loop has a lane of its own, and so has each worker.  Workers only tell when they began a task and
-when it was done, which costs nothing measurable, so nobody has to tell them that somebody listens.
+The events are kept as they come, and become Chrome's trace events when the file is written: a new
+one, which takes the place of the old one when it is whole.  The loop has a lane of its own, and so
+has each worker.  Workers only tell when they began a task and when it was done, which costs nothing
+measurable, so nobody has to tell them that somebody listens.
 Inside a task, stages are shown where it was timed stage by stage (`sampling`): all that are slow.
 
 Times of workers on other machines are those of the way back: their clocks are other ones.
