@@ -314,7 +314,7 @@ def test_every_node_is_in_a_chain(names, make):
 def public_methods() -> dict[str, Any]:
     """The methods that make datasets: as they stand in the class, static ones wrapped."""
     special = ("__init__", "__getitem__")
-    others = ("records", "steps_of")  # these say what is in a dataset
+    others = ("head", "records", "show", "steps_of")  # these say what is in a dataset
     return {
         name: member
         for name, member in vars(Dataset).items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -317,14 +318,15 @@ def test_the_command_shows_and_removes_downloads(many, cache, capsys):
     in_use = Dataset.open(many[0].replace("http://", "http://me:word@"), cache=cache)
     Dataset.open(many[1], cache=cache)
     assert cli.main(["cache", "--cache", str(cache)]) == 0
-    *rows, total = capsys.readouterr().out.splitlines()
-    assert total.startswith("2 entries, 0.0 MB in ")
+    *rows, total, advice = capsys.readouterr().out.splitlines()
+    assert re.match(r"2 entries, [\d.]+ kB in ", total)
+    assert advice == "remove them: the same command with --clear"
     assert sum("  download  " in row and row.endswith("/0.npy") for row in rows) == 1
     assert not any("word" in row for row in rows)
     assert cli.main(["cache", "--cache", str(cache), "--clear"]) == 0
     told = capsys.readouterr().out.splitlines()
     assert told[0] == "kept 1 downloads that are in use"
-    assert told[1].startswith("removed 1 entry, 0.0 MB from ")
+    assert re.match(r"removed 1 entry, [\d.]+ kB from ", told[1])
     assert names(cache) == ["0.npy"]
     assert in_use[3]["0"] == 0
 
