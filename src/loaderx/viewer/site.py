@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from http import HTTPStatus
 from itertools import islice
 
@@ -68,7 +69,7 @@ class Site:
         self._tabs = {**({"./": "Steps"} if steps else {}), **(records if splits else {})}
         self._pages: dict[str, Callable[[Query], Iterator[str]]] = {}
         if splits:
-            self._pages |= {"records": self._records, "record": self._record}
+            self._pages |= {"records": self._records, "record": partial(self._records, whole=True)}
             self._pages |= {"columns": self._columns, "": self._records}
         if steps:
             self._pages |= {"": self._steps, "stages": self._stages}
@@ -104,29 +105,25 @@ class Site:
             "splits", shown, {pages.address(place, of=one): one for one in self.splits}
         )
 
-    def _records(self, query: Query) -> Iterator[str]:
+    def _records(self, query: Query, *, whole: bool = False) -> Iterator[str]:
+        """Some records, or one of them whole."""
         name, split = self._split(query)
         at = number(query, "record", 0 if self.steps else self.first)
+        by, place = (1, "record") if whole else (_AT_ONCE, "records")
+
+        def href(record: int) -> str:
+            return pages.address("record", of=name, record=record)
+
         yield self._splits("records", name)
-        found = split.records(at, _AT_ONCE)
-        yield pages.walk("record", at, found.total, _AT_ONCE, "records", ends=True, of=name)
+        found = split.records(at, by)
+        yield pages.walk("record", at, found.total, by, place, ends=True, of=name)
         problems = {n: self.in_words(why) for n, why in found.problems.items()}
         classes = found.parts[0].source.classes
-        shown = pages.listing(
-            found.records, problems, classes, lambda n: pages.address("record", of=name, record=n)
-        )
+        if whole and found.records:
+            shown = pages.change(None, found.records[at], classes)
+        else:
+            shown = pages.listing(found.records, problems, classes, href)
         yield tag("div", "", shown or none_of("record", at, found.total), data_live="shown")
-
-    def _record(self, query: Query) -> Iterator[str]:
-        name, split = self._split(query)
-        at = number(query, "record")
-        found = split.records(at, 1)
-        yield pages.walk("record", at, found.total, 1, "record", ends=True, of=name)
-        classes = found.parts[0].source.classes
-        shown = [pages.change(None, leaves, classes) for leaves in found.records.values()]
-        shown += [pages.problem(self.in_words(why)) for why in found.problems.values()]
-        shown = shown or [none_of("record", at, found.total)]
-        yield tag("div", "", *shown, data_live="shown")
 
     def _columns(self, query: Query) -> Iterator[str]:
         name, split = self._split(query)
@@ -185,14 +182,11 @@ class Site:
             side += [pages.note(str(error))] if rows else []
         if rows:
             first = dict(islice(rows.items(), _MOST_ROWS))
-            main.append(
-                pages.listing(
-                    first,
-                    {},
-                    steps.classes,
-                    lambda n: pages.address("stages", step=step, record=places.get(n, 0)),
-                )
-            )
+
+            def href(row: int) -> str:
+                return pages.address("stages", step=step, record=places.get(row, 0))
+
+            main.append(pages.listing(first, {}, steps.classes, href))
             main += [pages.note(f"and {len(rows) - len(first):,} more rows")] * (
                 len(first) < len(rows)
             )
