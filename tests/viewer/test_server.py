@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import re
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from loaderx import Dataset
 from loaderx.viewer.server import HEADERS, ViewServer
@@ -151,13 +155,53 @@ def test_numbers_that_are_too_large(server):
     "line", ["GET http://[/ HTTP/1.0", "GET", "\x16\x03\x01", "GET / HTTP/9.9", "A B C D"]
 )
 def test_what_is_no_request(server, line):
-    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
-        host = f"Host: 127.0.0.1:{server.port}"
-        connection.sendall(f"{line}\r\n{host}\r\n\r\n".encode("latin-1"))
-        connection.shutdown(socket.SHUT_WR)
-        told = b"".join(iter(lambda: connection.recv(4096), b""))
+    told = raw(server, f"{line}\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode("latin-1"))
     assert b"batch(4)" not in told
     assert page(server)  # it goes on
+
+
+def raw(server, request):
+    """What is answered to any bytes."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+        connection.sendall(request)
+        connection.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(ConnectionResetError):  # it did not read all of them
+            return b"".join(iter(lambda: connection.recv(4096), b""))
+    return b""
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_generated_requests(server, data):
+    """Of words that are nearly right, only the right ones in the right order get a page."""
+    token, port = server.token, server.port
+    pieces = [
+        "GET",
+        "HEAD",
+        "POST",
+        " ",
+        "/",
+        "\r\n",
+        "Host: ",
+        ":",
+        "?",
+        "%",
+        token[:-1],
+        "localhost",
+    ]
+    right = f"GET /{token}/?step=1 HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n"
+    start, stop = sorted(data.draw(st.tuples(*[st.integers(0, len(right))] * 2)))
+    other = data.draw(st.lists(st.sampled_from(pieces) | st.text(max_size=3), max_size=4))
+    made = right[:start] + "".join(other) + right[stop:]
+    told = raw(server, made.encode("utf-8", "replace"))
+    if b"batch(4)" in told:
+        assert f"/{token}/" in made
+        assert re.search(rf"(?i)\nhost:[ \t]*(127\.0\.0\.1|localhost):{port}\s", made)
+        assert made.split()[0] == "GET"
+    elif told:
+        assert int(told.split(b" ", 2)[1]) >= 400 or made.startswith("HEAD")
+        assert token.encode() not in told
+    assert b"batch(4)" in raw(server, right.encode())
 
 
 def test_too_many_fields(server):

@@ -77,6 +77,7 @@ class ViewServer(ThreadingTCPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: ViewServer
     server_version, sys_version = "loaderx", ""
+    default_request_version = "HTTP/1.0"  # 0.9, of requests without a version, has no headers
     timeout = 60  # seconds, for connections on which nothing is asked
 
     def do_GET(self) -> None:
