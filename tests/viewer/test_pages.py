@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from html.parser import HTMLParser
 
 import numpy as np
@@ -495,3 +496,13 @@ def test_large_batches_show_their_first_rows():
         told = words(page(server))
         assert " 63 63 and 436 more rows In this batch x int64 \u00b7 0 to 499 " in told
         assert " 255 255 0 and 244 more" in told
+
+
+def test_without_pillow_there_are_numbers(monkeypatch):
+    for name in ("PIL", "PIL.Image", "PIL.ImageDraw", "PIL.ImageFont"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with served(site(chain())) as server:
+        told = words(page(server))
+        assert "a picture of a batch needs Pillow: pip install" in told
+        assert " 0 uint8[8,8] " in told
+        assert "uint8[8,8] 0 " in words(page(server, "record?record=0"))

@@ -19,9 +19,13 @@ from loaderx.survey.look import OpenParts
 CACHE_HELP = "the folder for indexes and copies, by default $LOADERX_CACHE or ~/.cache/loaderx"
 
 
-def add_opening(command: argparse.ArgumentParser, path: str = "PATH") -> None:
+def add_opening(
+    command: argparse.ArgumentParser,
+    path: str = "PATH",
+    what: str = "a file, a folder, a URL, or a 'pattern'",
+) -> None:
     """Adds the path of a command, and the options of how its files are opened."""
-    command.add_argument("path", metavar=path, help="a file, a folder, a URL, or a 'pattern'")
+    command.add_argument("path", metavar=path, help=what)
     command.add_argument("--split", help="such as train, or train[:80%%]")
     command.add_argument("--columns", type=_names, metavar="A,B", help="the columns to read")
     command.add_argument("--format", help="its name, if the files do not show it")

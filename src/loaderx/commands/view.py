@@ -43,7 +43,8 @@ _OF_FILES = ("split", "columns", "format", "delimiter", "fill", "cache")
 
 
 def add(command: argparse.ArgumentParser) -> None:
-    add_opening(command, "PATH|MODULE:FUNCTION")
+    what = "a file, a folder, a URL, a 'pattern', or what returns a Dataset or a DataLoader"
+    add_opening(command, "PATH|MODULE:FUNCTION", what)
     step = command.add_argument("--step", type=_from_0, default=0, metavar="N")
     step.help = "the step, or the record of files, to begin with"
     port = command.add_argument("--port", type=_from_0, default=0, metavar="N")

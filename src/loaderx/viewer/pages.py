@@ -19,7 +19,7 @@ from loaderx.display.values import plain_text, value_text
 from loaderx.plans.records import Records
 from loaderx.survey.columns import Column, values_text
 from loaderx.tree import Array
-from loaderx.viewer.looking import packed_names
+from loaderx.viewer.looking import packed_names, told
 
 Leaves = Mapping[str, object]
 Classes = Mapping[str, Sequence[str]]
@@ -115,15 +115,15 @@ def leaf(path: str, value: object, classes: Sequence[str] = (), *, whole: bool =
         lines = "\n".join(map(plain_text, value[:most].split("\n")))
         more = f" \u2026 {len(value) - most:,} more characters" if len(value) > most else ""
         return tag("pre", lines + more)
-    told = tag("span", value_text(value, classes))
+    short = tag("span", value_text(value, classes))
     if not (whole and isinstance(value, np.ndarray) and value.ndim and value.dtype.kind in "buif"):
-        return told
+        return short
     with contextlib.suppress(Exception):  # no Pillow, or no image: then there are the numbers
         (image,) = images_of(path, value[None])
         png = single(Cell([image], np.empty((0, 4)), []))
-        return tag("img", "", src=png_url(png), alt="") + told
+        return tag("img", "", src=png_url(png), alt="") + short
     cells = " ".join(map(value_text, value.ravel()[:_MOST_CELLS]))
-    return told + tag("pre", cells + " \u2026" * (value.size > _MOST_CELLS))
+    return short + tag("pre", cells + " \u2026" * (value.size > _MOST_CELLS))
 
 
 def packed(row: Array, segments: Array) -> str:
@@ -154,7 +154,7 @@ def listing(
         try:
             figures = show_records([*found.values()], classes, len(found)).figures()
         except Exception as error:  # no Pillow, or odd arrays: then there is the table
-            figures, made = [], [*made, note(f"{type(error).__name__}: {error}")]
+            figures, made = [], [*made, note(told(error))]
         has_all = len(figures) == len(found)  # else it is not known whose they are
         grid = _grid(figures, [*map(href, found)]) if has_all else _table(found, classes, href)
     return grid + "".join(made)
