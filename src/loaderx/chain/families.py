@@ -191,7 +191,7 @@ class Moved(ChangesPlaces, OneInput):
 
     def _moved(self, below: Below, seed: int) -> Below:
         move = self.move(seed)
-        move.limit = self.limit
+        move.limit, move.shown = self.limit, self.stage
         below.moves.insert(0, move)
         return below
 

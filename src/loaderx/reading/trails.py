@@ -140,18 +140,23 @@ def found_in_tables(
 class Traced:
     """The base of operators: elements and their records, in both directions."""
 
+    stage: str  # in messages
     moves: list[Move]  # outermost first
 
     def trails(self, trail: Trail) -> Iterator[Trail]:
         """The records of elements, for each source that has some."""
-        return self.trails_below(trail.through(self.moves))
+        for operator, inner in self.below(trail.through(self.moves)):
+            yield from operator.trails(inner)
 
     def find(self, sought: Sought) -> Found:
         """The elements that have the records."""
         return find_through(self.moves, sought, self.find_below)
 
-    def trails_below(self, trail: Trail) -> Iterator[Trail]:
-        """`trails` for what is below the moves."""
+    def below(self, trail: Trail) -> Iterator[tuple[Traced, Trail]]:
+        """The operators that elements are made by, and their addresses there.
+
+        ``trail`` is already below the moves.  Nothing is below a source.
+        """
         raise NotImplementedError
 
     def find_below(self, sought: Sought) -> Found:
