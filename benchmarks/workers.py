@@ -266,7 +266,9 @@ def jpeg(quick: bool) -> list[Row]:
             coarse = Image.fromarray(rng.integers(0, 256, (15, 17, 3), dtype=np.uint8))
             coarse.resize((500, 450)).save(Path(name, f"{number:04}.jpg"), quality=90)
         files = Dataset.open(name, decode=False)
-        dataset = files.map(lx.image.resize(224)).shuffle(seed=0).batch(32, drop_remainder=True)
+        # Several epochs a round: one takes half a second, of which its first batch is much.
+        decoded = files.map(lx.image.resize(224)).shuffle(seed=0).repeat(1 if quick else 5)
+        dataset = decoded.batch(32, drop_remainder=True)
         sides = [
             epochs_of(closing.enter_context(DataLoader[Any](dataset, engine=engine)))
             for engine in (Ray(2), Processes(2))

@@ -11,6 +11,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from browser import missing
+
 ROOT = Path(__file__).parents[1]
 PICTURES = ROOT / "docs" / "pictures"
 
@@ -39,6 +41,17 @@ def test_the_hosts_share_one_batch():
 
 def test_every_picture_is_shown_somewhere():
     pages = "".join(path.read_text() for path in [*ROOT.glob("docs/*.md"), ROOT / "README.md"])
-    for path in PICTURES.iterdir():
+    for path in PICTURES.rglob("*.*"):
         if path.suffix in (".svg", ".png"):
-            assert f"pictures/{path.name})" in pages, path.name
+            assert f"pictures/{path.relative_to(PICTURES).as_posix()})" in pages, path.name
+
+
+@pytest.mark.skipif(missing() is not None, reason=f"needs a browser: {missing()}")
+def test_all_screenshots_can_be_taken_again(tmp_path):
+    pytest.importorskip("PIL", reason="a picture is made small with Pillow")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, str(PICTURES / "screenshots.py"), str(tmp_path)]
+    subprocess.run(command, check=True, env=environment, timeout=300)
+    kept = {path.name for path in (PICTURES / "viewer").iterdir()}
+    assert {path.name for path in tmp_path.iterdir()} == kept
+    assert all(path.stat().st_size < 120_000 for path in (PICTURES / "viewer").iterdir())

@@ -17,7 +17,7 @@ from importlib import import_module
 
 from loaderx.installed import problem as installation_problem
 
-COMMANDS = ("cache", "convert", "demo", "doctor", "env", "head", "info", "replay", "verify")
+COMMANDS = ("cache", "convert", "demo", "doctor", "env", "head", "info", "replay", "verify", "view")
 
 OK, FAILED, UNUSABLE, INTERRUPTED = 0, 1, 2, 130  # 130 is 128 + SIGINT, as shells have it
 CLOSED = 141  # 128 + SIGPIPE: the reader of a pipe has ended

@@ -884,8 +884,9 @@ class Dataset(Generic[T], metaclass=DatasetType):
         """Removes records; all others keep their places, bit for bit.
 
         Removed records are never read again.  States from before are good, and a warning says how
-        many records were removed since.  Append later numbers to the list: that is how a state
-        knows it again.  It stands next to the source, where the number of a record never changes.
+        many records were removed since, and how many of them had come.  Append later numbers to the
+        list: that is how a state knows it again.  It stands next to the source, where the number of
+        a record never changes.
 
         >>> ds = Dataset.range(6).without([1, 4])
         >>> [int(x) for x in ds]

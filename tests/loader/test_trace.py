@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import os
 import pickle
+import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
-from loaderx import DataLoader, Dataset, FileError
+from loaderx import DataLoader, Dataset, FileError, LoaderxWarning
 from loaderx.engines import Executor, Shared, Threads
+from loaderx.engines.base import Timing
+from loaderx.loader.trace import Trace
 
 LOOP = "training loop"
 
@@ -190,3 +197,100 @@ def test_a_file_that_cannot_be_written_is_an_error_at_once(tmp_path):
         loader.trace(tmp_path / "nowhere" / "no.json")
     with pytest.raises(ValueError, match="`steps` must be at least 1, got 0"):
         loader.trace(tmp_path / "trace.json", steps=0)
+
+
+def test_it_is_whole_from_the_beginning(tmp_path):
+    file = tmp_path / "trace.json"
+    loader = DataLoader(CHAINS["by index"](), engine="inline")
+    loader.trace(file)
+    assert read(file) == {}
+    next(iter(loader))
+    assert read(file) == {}
+    assert [path.name for path in tmp_path.iterdir()] == ["trace.json"]
+
+
+@pytest.mark.parametrize("engine", ["inline", "threads"])
+def test_it_is_written_when_nobody_holds_the_loader(engine, tmp_path):
+    file = tmp_path / "trace.json"
+    loader = DataLoader(CHAINS["by index"](), engine=engine)
+    loader.trace(file)
+    try:
+        for step, _ in enumerate(loader):
+            if step == 2:
+                raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        pass
+    del loader
+    gc.collect()
+    assert steps_of(read(file)[LOOP], "next") == [0, 1, 2]
+
+
+def test_it_is_written_when_the_program_ends(tmp_path):
+    program = (
+        "import sys\n"
+        "from loaderx import DataLoader, Dataset\n"
+        "loader = DataLoader(Dataset.range(100).batch(4), engine='inline')\n"
+        "loader.trace(sys.argv[1])\n"
+        "for step, _ in enumerate(loader):\n"
+        "    if step == 2:\n"
+        "        raise KeyboardInterrupt\n"
+    )
+    file = tmp_path / "trace.json"
+    ended = subprocess.run(
+        [sys.executable, "-c", program, file], capture_output=True, text=True, check=False
+    )
+    assert ended.stderr.endswith("KeyboardInterrupt\n")
+    assert steps_of(read(file)[LOOP], "next") == [0, 1, 2]
+
+
+def test_what_was_written_is_not_written_again(tmp_path):
+    file = tmp_path / "trace.json"
+    loader = DataLoader(CHAINS["by index"](), engine="inline")
+    loader.trace(file)
+    list(loader)
+    file.unlink()
+    loader.close()
+    del loader
+    gc.collect()
+    assert not file.exists()
+
+
+def test_a_file_that_cannot_be_written_later_is_a_warning(tmp_path):
+    for steps in (3, 1000):  # in the middle, and at the end of the stream
+        folder = tmp_path / "gone"
+        folder.mkdir()
+        loader = DataLoader(Dataset.range(40).batch(8), engine="inline")
+        loader.trace(folder / "trace.json", steps=steps)
+        shutil.rmtree(folder)
+        with pytest.warns(LoaderxWarning, match=r"trace.json cannot be written: No such file"):
+            batches = [batch.tolist() for batch in loader]
+        assert [batch[0] for batch in batches] == [0, 8, 16, 24, 32]
+
+
+def test_a_device_is_written_to(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reading = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with DataLoader(Dataset.range(40).batch(8), engine="inline") as loader:
+            loader.trace(tmp_path / "pipe")
+        assert json.loads(os.read(reading, 1000))["displayTimeUnit"] == "ms"
+    finally:
+        os.close(reading)
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_other_threads_may_add_to_it_while_it_is_written(tmp_path):
+    class Stages(dict):
+        def values(self):
+            recording.timed(Timing({}, 1))
+            return super().values()
+
+    recording = Trace(str(tmp_path / "trace.json"), steps=3)
+    for step in range(2):
+        timing = Timing(Stages(source=0.5), 1)
+        recording.timed(timing)
+        recording.waited(step, timing.ended - 1.0, timing.ended)
+    recording.stop()
+    loop = read(tmp_path / "trace.json")[LOOP]
+    assert steps_of(loop, "next") == [0, 1]
+    assert [name for name, *_ in loop].count("source") == 2

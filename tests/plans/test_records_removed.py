@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from loaderx import DataLoader, Dataset
+from chains import chains
+from loaderx import ArgumentError, DataLoader, Dataset
+from removing import without_values
 
 LENGTH = 30
 
@@ -34,6 +36,60 @@ def test_records_are_those_of_the_batch(removed, fill):
             expected.setdefault(index, []).append(step)
     for index in range(LENGTH):
         assert list(batches.steps_of(index)) == sorted({*expected.get(index, [])})
+
+
+def assert_steps_are_those_of_the_records(dataset):
+    expected = {}
+    for step in range(len(dataset)):
+        records = dataset.records(step)
+        for key in {*zip(records.part.tolist(), records.index.tolist(), strict=True)}:
+            expected.setdefault(key, []).append(step)
+    for part, index in [*expected][:12]:
+        assert dataset.steps_of(index, part=part).tolist() == expected[part, index]
+    for part in {part for part, _ in expected}:
+        several = {index: steps for (name, index), steps in expected.items() if name == part}
+        until = len(dataset) // 2
+        found = dataset.steps_of([*several], part=part, until=until)
+        assert found.tolist() == sorted({*np.concatenate([*several.values()])} & {*range(until)})
+
+
+DRAWN = {  # draws are read under keys of their own, by which records are replaced
+    "records": lambda ds: ds.sample([1] * 6, 12).batch(4),
+    "batches": lambda ds: ds.batch(2).sample([1] * 3, 9),
+    "rows of batches": lambda ds: ds.batch(2).sample([1] * 3, 9).unbatch(),
+    "slices of rows": lambda ds: ds.batch(3).sample([1] * 2, 9).skip(1).shuffle().unbatch()[::3],
+    "epochs": lambda ds: ds.sample([1] * 6, 12).batch(4).repeat(3).shuffle(),
+    "repeats": lambda ds: ds.repeat(2).sample([1] * 12, 12).batch(4).repeat(2),
+    "chosen records": lambda ds: ds[[0, 1, 1, 4, 4]].sample([1] * 5, 20).batch(3),
+    "joins": lambda ds: (
+        Dataset.mix({"a": ds, "b": Dataset.range(6).without([2])}, [1, 2], stop="repeat")
+        .take(9)
+        .sample([1] * 9, 30)
+        .batch(4)
+    ),
+}
+
+
+@pytest.mark.parametrize("fill", ["replace", "mask"])
+@pytest.mark.parametrize("name", DRAWN)
+def test_draws_of_records_that_are_replaced(name, fill):
+    if name != "joins" or fill == "replace":
+        ds = Dataset.from_arrays(x=np.arange(6)) if fill == "mask" else Dataset.range(6)
+        assert_steps_are_those_of_the_records(DRAWN[name](ds.without([1, 4], fill=fill)))
+
+
+VALUES = st.sets(st.sampled_from([base + i for base in (0, 1000, 2000, 3000) for i in range(25)]))
+
+
+@settings(max_examples=100)
+@given(chains(), VALUES)
+def test_the_steps_of_records_of_any_chain(dataset, values):
+    try:
+        less = without_values(dataset, values, "replace")
+    except ArgumentError as error:
+        assume("removes all" not in str(error))
+        raise
+    assert_steps_are_those_of_the_records(less)
 
 
 def test_skipped_steps_keep_their_records_and_have_none_of_the_run():

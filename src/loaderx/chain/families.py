@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from functools import cached_property
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, TypeVar, final
 
 from loaderx.chain.node import Node
 from loaderx.chain.row_counts import ShortBatches
@@ -17,6 +17,8 @@ from loaderx.tree import Tree
 
 if TYPE_CHECKING:
     from loaderx.chain.stream_build import Above, MakeReader, StreamBuild
+
+Below = TypeVar("Below", RecordOperator, BatchOperator)
 
 # What a stage reads from ------------------------------------------------------------------------
 
@@ -182,19 +184,16 @@ class Moved(ChangesPlaces, OneInput):
         """Where each element is found in the input."""
 
     def make_record_operator(self, request: Request) -> RecordOperator:
-        below = self.input.record_operator(request)
-        below.moves.insert(0, self._limited_move(request.seed))
-        return below
+        return self._moved(self.input.record_operator(request), request.seed)
 
     def batch_operator(self, request: Request) -> BatchOperator:
-        below = self.input.batch_operator(request)
-        below.moves.insert(0, self._limited_move(request.seed))
-        return below
+        return self._moved(self.input.batch_operator(request), request.seed)
 
-    def _limited_move(self, seed: int) -> Move:
+    def _moved(self, below: Below, seed: int) -> Below:
         move = self.move(seed)
-        move.limit = self.limit
-        return move
+        move.limit, move.shown = self.limit, self.stage
+        below.moves.insert(0, move)
+        return below
 
     @cached_property
     def spec(self) -> Tree | None:

@@ -28,12 +28,13 @@ def chain_page(node: Node, first_records: Callable[[], str]) -> str:
         except Exception as error:  # an object must always be shown
             text = f"the first records cannot be read: {type(error).__name__}: {error}"
             shown = tag("p", text, style="note")
-    return page(_boxes(node), tag("p", count_text(node), style="note"), shown)
+    return page(boxes(node), tag("p", count_text(node), style="note"), shown)
 
 
-def _boxes(node: Node) -> str:
+def boxes(node: Node) -> str:
+    """The stages of a chain, those of joined datasets inside of their join."""
     first, *others = node.chain()
-    inputs = [_boxes(component) for component in first.inputs]
-    boxes = [tag("div", first.stage, *inputs, style="stage")]
-    boxes += [tag("div", stage.stage, style="stage") for stage in others]
-    return tag("div", "", *boxes, style="chain")
+    inputs = [boxes(component) for component in first.inputs]
+    made = [tag("div", first.stage, *inputs, style="stage")]
+    made += [tag("div", stage.stage, style="stage") for stage in others]
+    return tag("div", "", *made, style="chain")

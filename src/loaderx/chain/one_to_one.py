@@ -32,7 +32,7 @@ from loaderx.reading.operators import (
 )
 from loaderx.reading.rows import Positions, Record, Rows, rows_of
 from loaderx.reading.stacking import Padding
-from loaderx.reading.trails import Found, Sought, Trail
+from loaderx.reading.trails import Found, Sought, Traced, Trail
 from loaderx.reading.unit_stage import UnitStage
 from loaderx.rng import Keys, stage_keys
 from loaderx.tree import Tree, flatten
@@ -269,8 +269,8 @@ class ApplyToBatches(BatchOperatorOf[Steps, Addresses]):
         gather = self.child.plain_gather()
         return None if gather is None else self.transform.over_gather(gather)
 
-    def trails_below(self, trail: Trail) -> Iterator[Trail]:
-        return self.child.trails(trail)
+    def below(self, trail: Trail) -> Iterator[tuple[Traced, Trail]]:
+        yield self.child, trail
 
     def find_below(self, sought: Sought) -> Found:
         return self.child.find(sought)

@@ -22,11 +22,12 @@ from typing import Any
 
 import numpy as np
 
-from loaderx.commands.opening import Look, Opening, add_opening, look
+from loaderx.commands.opening import Opening, add_opening
 from loaderx.commands.terminal import bold, cut, faint, say, say_table, terminal_width
 from loaderx.commands.words import in_options
 from loaderx.display.values import array_text, plain_text, value_text
 from loaderx.sources.open.opening import Opened
+from loaderx.survey.look import Look, look
 
 _MOST_JSON = 1000  # numbers of an array
 
@@ -51,7 +52,7 @@ def run(options: argparse.Namespace) -> bool:
         return list(range(min(options.n, sum(stop - start for _, start, stop in parts))))
 
     (name, open_parts), *others = opening.splits()[1].items()
-    found = look(opening, open_parts, first)
+    found = look(open_parts, first, opening.fill)
     if options.json:
         for record in found.records.values():
             say(json.dumps({path: json_value(one) for path, one in record.items()}))

@@ -6,15 +6,27 @@ import html
 import os
 from functools import cache
 
+_EMPTY = ("img", "input")  # elements that hold nothing
 
-def tag(name: str, text: str, *inside: str, style: str = "") -> str:
-    """An element with this text, which is escaped, and then other elements.
+
+def tag(name: str, text: str, /, *inside: str, style: str = "", **attributes: object) -> str:
+    """An element with this text, which is escaped as its attributes are, and then other elements.
+
+    ``style`` is its class.  Attributes that are None are left out.
 
     >>> tag("td", "a < b", tag("b", "c"))
     '<td>a &lt; b<b>c</b></td>'
+    >>> tag("a", "next", style="link", href='?name="x"', title=None)
+    '<a class="link" href="?name=&quot;x&quot;">next</a>'
+    >>> tag("img", "", src="data:,")
+    '<img src="data:,"/>'
     """
-    opened = f'{name} class="{style}"' if style else name
-    return f"<{opened}>{html.escape(text)}{''.join(inside)}</{name}>"
+    given = {"class": style or None, **attributes}
+    named = {key.replace("_", "-"): value for key, value in given.items() if value is not None}
+    told = "".join(f' {key}="{html.escape(str(value))}"' for key, value in named.items())
+    if name in _EMPTY:
+        return f"<{name}{told}/>"
+    return f"<{name}{told}>{html.escape(text)}{''.join(inside)}</{name}>"
 
 
 def page(*inside: str) -> str:

@@ -95,6 +95,11 @@ def _wave(samples: Array) -> Array:
     return np.where(inside, 70, 235).astype(np.uint8)
 
 
+def single(cell: Cell) -> bytes:
+    """The images of a row, as a PNG file."""
+    return _png(_tiles(_pillow(), cell))
+
+
 def grid(cells: Sequence[Cell]) -> bytes:
     """The cells in a grid, as a PNG file."""
     pillow = _pillow()
@@ -116,8 +121,12 @@ def grid(cells: Sequence[Cell]) -> bytes:
             while line and draw.textlength(line, font=font) > width:
                 line = line[:-1]
             draw.text((left, top + height + place * _LINE + 1), line, "black", font=font)
+    return _png(sheet)
+
+
+def _png(image: Image) -> bytes:
     out = io.BytesIO()
-    sheet.save(out, "PNG")
+    image.save(out, "PNG")
     return out.getvalue()
 
 

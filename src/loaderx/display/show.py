@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from loaderx.display.html import page, tag
-from loaderx.display.picture import Cell, boxes_of, grid, images_of
+from loaderx.display.picture import Cell, boxes_of, grid, images_of, single
 from loaderx.display.values import array_text, plain_text, value_text
 from loaderx.errors import ArgumentError, ArgumentTypeError, LoaderxError, check_int
 from loaderx.tree import Array, as_array, flatten
@@ -90,8 +90,7 @@ class Shown:
         """The pictures and the table, without the styles of `page`."""
         picture = ""
         if self._cells:
-            data = base64.b64encode(self.png).decode()
-            picture = f'<img src="data:image/png;base64,{data}"/>'
+            picture = tag("img", "", src=png_url(self.png))
         rows = []
         for path, leaf in self.leaves.items():
             values, below = self._values(path)
@@ -99,6 +98,10 @@ class Shown:
             cells = tag("th", path), tag("td", array_text(leaf)), tag("td", values, listed)
             rows.append(tag("tr", "", *cells))
         return picture + tag("table", "", *rows)
+
+    def figures(self) -> list[tuple[bytes, list[str]]]:
+        """Each image of the grid as a PNG file, and the lines of its caption."""
+        return [(single(cell), cell.caption) for cell in self._cells]
 
     @property
     def png(self) -> bytes:
@@ -153,6 +156,11 @@ class Shown:
         if leaf.dtype.kind not in "buif" or not leaf.size:
             return "", []
         return f"from {value_text(leaf.min())} to {value_text(leaf.max())}", []
+
+
+def png_url(data: bytes) -> str:
+    """A PNG file as the source of an ``img``."""
+    return f"data:image/png;base64,{base64.b64encode(data).decode()}"
 
 
 def _as_array(leaf: object) -> Array:

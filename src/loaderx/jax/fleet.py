@@ -17,7 +17,7 @@ KEPT = 8  # looks
 
 
 class Loader(Protocol):
-    def stats(self) -> Any: ...
+    def _totals(self) -> tuple[float, float, float]: ...
 
 
 class Host(Frozen):
@@ -93,12 +93,11 @@ def fleet(loader: Loader) -> Fleet:
     Args:
         loader: that of this process.
     """
-    if not callable(getattr(loader, "stats", None)):
+    if not hasattr(type(loader), "_totals"):
         raise ArgumentTypeError(f"`fleet` takes a DataLoader, got {loader!r}.")
-    stats = loader.stats()
-    counted = np.array([stats.batches, stats.seconds, stats.waited_s], np.float32)
+    counted = np.array(loader._totals())
     looks = _looks.setdefault(loader, _Looks())
-    since = np.maximum(counted - looks.counted, 0.0)
+    since = (counted - looks.counted).astype(np.float32)  # JAX may have no float64
     looks.counted = counted
     hosts = tuple(
         Host(int(steps), _ms(seconds, steps), _ms(waited, steps))
@@ -114,7 +113,7 @@ class _Looks:
     """What earlier looks at a loader found."""
 
     def __init__(self) -> None:
-        self.counted = np.zeros(3, np.float32)
+        self.counted = np.zeros(3)
         self.slow: list[tuple[int, ...]] = []
 
 

@@ -501,7 +501,8 @@ class LoaderIterator(Checkpointable, Iterator[T], Generic[T]):
         A state of another chain is an error that names the stage that differs; with
         ``strict=False`` it is a warning, and the stream continues at the same record.
         """
-        found = read_state(state, self._chain, self._base, self._data, strict=strict)
+        chain, skipped = self._chain, self._skipped
+        found = read_state(state, chain, self._base, self._data, skipped, strict=strict)
         steps = self._steps
         if isinstance(self._passes, StepPasses):
             steps = self._passes.steps_of(found.epoch)

@@ -458,14 +458,23 @@ class DataLoader(Generic[T]):
         """
         reset = check_bool("reset", reset)
         with counting:
-            for iterator in self._living():
-                iterator._count()
+            self._count()
             order_seconds = self._work.plan.order_seconds if self._work else 0.0
             workers = self._session.workers_stats() if self._session else ()
             found = summary(self._counters, order_seconds, workers)
             if reset:
                 self._counters.clear(order_seconds)
             return found
+
+    def _count(self) -> None:
+        for iterator in self._living():
+            iterator._count()
+
+    def _totals(self) -> tuple[float, float, float]:
+        """The batches, seconds and seconds waited since the loader was made, for `jax.fleet`."""
+        with counting:
+            self._count()
+            return self._counters.totals
 
     def doctor(self) -> Diagnosis:
         """Whether the loop waits for its data, why, and what to change, from what was seen so far.
@@ -504,8 +513,8 @@ class DataLoader(Generic[T]):
 
         It shows when the loop waited in ``next``, when it did its own work, when batches were
         placed on devices, and what each worker made meanwhile.  Elements that take long are shown
-        stage by stage; of fast ones, some.  The file is written after these steps, or when the
-        stream ends or the loader is closed before.
+        stage by stage; of fast ones, some.  The file is written after these steps, or before, when
+        the stream ends, the loader is closed or the program ends.
 
         >>> import json, os, tempfile
         >>> from loaderx import Dataset
@@ -527,6 +536,7 @@ class DataLoader(Generic[T]):
         made = Trace(os.fspath(path), check_int("steps", steps, least=1))
         self._counters.listening.stop()
         self._counters.listening.trace = made
+        made.write_at_end_of(self._counters.listening)
 
     def _living(self) -> list[LoaderIterator[Tree]]:
         while True:

@@ -22,7 +22,7 @@ from loaderx.chain.node import Node
 from loaderx.errors import ArgumentError, StateError, warn_user
 from loaderx.frozen import Frozen
 from loaderx.loader.data_digest import DataDigest
-from loaderx.order.epochs import LIMIT
+from loaderx.order.epochs import LIMIT, SkippedSteps
 from loaderx.order.permutation import VERSION as ORDER_VERSION
 from loaderx.reading.saved_position import (
     UNCHANGED,
@@ -75,7 +75,13 @@ def _place(base: Node, step: int, *, at_end: bool = False) -> tuple[int, int]:
 
 
 def read_state(
-    state: State, chain: list[str], base: Node, data: DataDigest, *, strict: bool
+    state: State,
+    chain: list[str],
+    base: Node,
+    data: DataDigest,
+    skipped: SkippedSteps,
+    *,
+    strict: bool,
 ) -> FoundStep:
     """The step at which this chain continues."""
     step, saved = _parse(state)
@@ -92,7 +98,10 @@ def read_state(
     if problem is None:
         _warn_about_names(saved, here)
         _warn_about_data(state, saved, here, data)
-        _warn_about_removed(removed, step)
+        if removed and step:
+            from loaderx.loader.came_before import came_before  # late: few states are that old
+
+            _warn_about_removed(removed, step, came_before(base, state, step, skipped))
         return _found(state, base, step)
     if strict:
         raise StateError(
@@ -366,11 +375,12 @@ def _warn_about_data(state: State, saved: list[str], here: list[str], data: Data
         )
 
 
-def _warn_about_removed(count: int, step: int) -> None:
+def _warn_about_removed(count: int, step: int, came: int | None = None) -> None:
     if count and step:
+        had = "they may have" if came is None else f"{came} of them had"
         warn_user(
-            f"{count} of the records of this chain were removed since the state was saved: they "
-            f"may have come before its step {step}, and do not come again."
+            f"{count} of the records of this chain were removed since the state was saved, and do "
+            f"not come again: {had} come before its step {step}."
         )
 
 

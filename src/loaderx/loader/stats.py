@@ -31,7 +31,7 @@ LITTLE, MUCH = 0.03, 0.10  # shares of the time that a loop waits
 class Listening:
     """Whether a loader's events are wanted; its iterators look here at every step."""
 
-    __slots__ = ("trace",)
+    __slots__ = ("__weakref__", "trace")
 
     def __init__(self) -> None:
         self.trace: Recording | None = None
@@ -73,15 +73,23 @@ class Counters:
         self.bytes = 0  # of timed batches, each times the batches that it stands for
         self.bytes_of = 0  # the number of these batches
         self.order_before = 0.0  # seconds of ordering before the last `clear`
+        self.before = (0.0, 0.0, 0.0)  # the `totals` before the last `clear`
         self.epochs: deque[EpochCounters] = deque(maxlen=KEPT_EPOCHS)
         self.parts: dict[str, int] = {}  # rows by the part of a mix
         self.engine, self.reason = "none yet", "no batch has been requested"
         self.waiting: Waiting | None = None  # only for `auto`
         self.listening = Listening()
 
+    @property
+    def totals(self) -> tuple[float, float, float]:
+        """The batches, the seconds and the seconds waited, which no `clear` makes smaller."""
+        batches, seconds, waited = self.before
+        return batches + self.batches, seconds + self.seconds, waited + self.waited
+
     def clear(self, order_seconds: float) -> None:
-        """Counts from 0 again.  Keeps the engine and its reason."""
-        fresh = {**Counters().__dict__, "order_before": order_seconds}
+        """Counts from 0 again.  Keeps the engine, its reason and the totals."""
+        before = {"order_before": order_seconds, "before": self.totals}
+        fresh = {**Counters().__dict__, **before}
         self.failures.clear()
         kept = {"engine": self.engine, "reason": self.reason, "failures": self.failures}
         kept |= {"waiting": self.waiting, "listening": self.listening}

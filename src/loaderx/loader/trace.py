@@ -1,8 +1,9 @@
 """What a loader does while steps are loaded: a file for Perfetto and other viewers of traces.
 
-The events are kept as they come, and become Chrome's trace events when the file is written.  The
-loop has a lane of its own, and so has each worker.  Workers only tell when they began a task and
-when it was done, which costs nothing measurable, so nobody has to tell them that somebody listens.
+The events are kept as they come, and become Chrome's trace events when the file is written: a new
+one, which takes the place of the old one when it is whole.  The loop has a lane of its own, and so
+has each worker.  Workers only tell when they began a task and when it was done, which costs nothing
+measurable, so nobody has to tell them that somebody listens.
 Inside a task, stages are shown where it was timed stage by stage (`sampling`): all that are slow.
 
 Times of workers on other machines are those of the way back: their clocks are other ones.
@@ -11,14 +12,20 @@ Times of workers on other machines are those of the way back: their clocks are o
 from __future__ import annotations
 
 import bisect
+import contextlib
 import os
+import secrets
 import threading
+import weakref
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 from loaderx.engines.base import Made, Task, Timing, Work
-from loaderx.errors import FileError
+from loaderx.errors import FileError, warn_user
+
+T = TypeVar("T")
 
 MOST_EVENTS = 65_536  # the newest ones
 LOOP, NEXT, PLACE = "training loop", "next", "place on devices"
@@ -84,28 +91,44 @@ class Trace(Recording):
 
     def __init__(self, path: str, steps: int) -> None:
         super().__init__()
-        self._path, self._left = os.path.abspath(path), steps
+        self._path, self._left = os.path.realpath(path), steps
         self._lock = threading.Lock()
+        self._process = 0  # that has recorded something new; a fork of it has not
+        self._at_end: weakref.finalize[..., Any] | None = None
         try:
-            with open(self._path, "w", encoding="utf-8"):  # a wrong path is an error now
-                pass
+            self._write()  # a wrong path is an error now
         except OSError as error:
             raise FileError(f"{self._path} cannot be written: {error.strerror}.") from error
 
+    def write_at_end_of(self, owner: object) -> None:
+        """Also writes when the owner is collected, or the interpreter exits: after Ctrl-C, say."""
+        self._at_end = weakref.finalize(owner, self.pause)
+
     def waited(self, step: int, began: float, ended: float) -> bool:
         super().waited(step, began, ended)
+        self._process = os.getpid()
         with self._lock:
             self._left -= 1
             return self._left == 0
 
     def stop(self) -> None:
+        if self._at_end is not None:
+            self._at_end.detach()
         self.pause()
 
     def pause(self) -> None:
-        """Writes what there is."""
+        """Writes what there is, if some of it is new; if it cannot, the training goes on."""
+        if self._process == os.getpid():
+            self._process = 0
+            try:
+                self._write()
+            except OSError as error:
+                warn_user(f"the trace {self._path} cannot be written: {error.strerror}.")
+
+    def _write(self) -> None:
         import json  # late: slow to import
 
-        events = [*self.events, *self._of_tasks(), *self._of_loop()]
+        events = [*_copied(self.events), *self._of_tasks(), *self._of_loop()]
         lanes = sorted({event.lane for event in events}, key=lambda lane: (lane != LOOP, lane))
         numbers = {lane: number for number, lane in enumerate(lanes, 1)}
         shown: list[dict[str, Any]] = [_name("process_name", 0, f"loaderx, process {os.getpid()}")]
@@ -123,12 +146,21 @@ class Trace(Recording):
                     "args": event.about,
                 }
             )
-        with open(self._path, "w", encoding="utf-8") as file:
-            json.dump({"traceEvents": shown, "displayTimeUnit": "ms"}, file)
+        text = json.dumps({"traceEvents": shown, "displayTimeUnit": "ms"})
+        if os.path.exists(self._path) and not os.path.isfile(self._path):  # such as /dev/null
+            Path(self._path).write_text(text, encoding="utf-8")
+            return
+        temporary = Path(f"{self._path}.{secrets.token_hex(4)}.tmp")
+        try:
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(self._path)
+        finally:
+            with contextlib.suppress(OSError):  # it is there only if it could not be written
+                temporary.unlink()
 
     def _of_tasks(self) -> Iterator[Event]:
         ends: dict[str, list[float]] = {}  # for each worker, of the tasks that it makes at once
-        for made, task, work, timing in sorted(self.tasks, key=lambda one: one[0].began):
+        for made, task, work, timing in sorted(_copied(self.tasks), key=lambda one: one[0].began):
             about: dict[str, Any] = {"task": list(task), "of": work.describe(task)}
             if len(task) == 1:
                 about["step"] = task[0]
@@ -142,12 +174,19 @@ class Trace(Recording):
 
     def _of_loop(self) -> Iterator[Event]:
         """The stages of elements that the loop made itself, inside a `next`."""
-        of_workers = {id(timing) for *_, timing in self.tasks}
-        calls = [event for event in self.events if event.name == NEXT]
-        for timing in self.timings:
+        timings = _copied(self.timings)
+        of_workers = {id(timing) for *_, timing in _copied(self.tasks)}
+        calls = [event for event in _copied(self.events) if event.name == NEXT]
+        for timing in timings:
             place = bisect.bisect_right(calls, timing.ended, key=lambda one: one.began) - 1
             if place >= 0 and timing.ended <= calls[place].ended and id(timing) not in of_workers:
                 yield from _stages(timing, calls[place])
+
+
+def _copied(recorded: deque[T]) -> list[T]:
+    while True:
+        with contextlib.suppress(RuntimeError):  # another thread has just added something
+            return list(recorded)
 
 
 def _stages(timing: Timing | None, outer: Event) -> Iterator[Event]:

@@ -19,6 +19,7 @@ from loaderx.errors import (
 )
 from loaderx.memory import Pool
 from loaderx.plans.index_plan import IndexPlan
+from loaderx.plans.record_stages import Passed, record_stages
 from loaderx.reading.addresses import SourceAddresses
 from loaderx.reading.context import ReadContext
 from loaderx.reading.single_records import owned
@@ -141,11 +142,15 @@ class Records:
                 found[place] = owned(record)
         return found
 
+    def columns(self) -> dict[str, list[object]]:
+        """The attributes that tell something, with an entry for each record."""
+        names = ["row", "index", "epoch"]
+        names[1:1] = ["segment"] * bool(self.segment.any()) + ["part"] * any(self.part)
+        names += ["file", "file_index"] * any(self.file)
+        return {name: list(getattr(self, name)) for name in names}
+
     def __repr__(self) -> str:
-        shown, names = self[:_SHOWN], ["row", "index", "epoch"]
-        names[1:1] = ["segment"] * bool(self.segment.any()) + ["part"] * any(shown.part)
-        names += ["file", "file_index"] * any(shown.file)
-        cells = [[name, *map(str, list(getattr(shown, name)))] for name in names]
+        cells = [[name, *map(str, column)] for name, column in self[:_SHOWN].columns().items()]
         widths = [max(map(len, column)) for column in cells]
         rows = ["  ".join(map(str.rjust, row, widths)) for row in zip(*cells, strict=True)]
         more = [f"... and {len(self) - _SHOWN:,} more"] if len(self) > _SHOWN else []
@@ -182,6 +187,13 @@ class Provenance:
     def records(self, step: int, near: object = None) -> Records:
         """The records of a step; ``near`` is a state of a stream."""
         raise NotImplementedError
+
+    def stages(self, step: int, number: int) -> list[Passed]:
+        """What each stage does to one of the records of a step."""
+        raise ChainError(
+            "the stages of a stream make many records at once: what each does to one of them is "
+            "not known."
+        )
 
     def steps_of(
         self, index: object, part: str | None, until: int | None, near: object = None
@@ -241,6 +253,13 @@ class IndexProvenance(Provenance):
             raise PositionError(f"there is no step {step}: there are {self.node.limit}.")
         start = Trail.of(np.array([step], np.int64), ROOT)
         return records_of(self.node, self.plan.operator.trails(start))
+
+    def stages(self, step: int, number: int) -> list[Passed]:
+        found = self.records(step)[number : number + 1]
+        if not len(found):
+            raise PositionError(f"step {step} has no record {number}.")
+        (part,) = found._which
+        return record_stages(self.plan.operator, step, int(found.row[0]), found._parts[part].path)
 
     def find(self, part: SourcePart, indices: Indices, until: int, near: object) -> Indices:
         _refuse(near)

@@ -88,6 +88,7 @@ class Move:
     """
 
     limit = LIMIT  # the number of elements
+    shown = ""  # the stage, as the dataset's ``repr`` has it
 
     def steps(self, epochs: Keys, positions: Positions) -> tuple[Keys, Positions]:
         raise NotImplementedError
@@ -241,8 +242,8 @@ class OverRecords(RecordOperatorOf[Own]):
         found: Own = self.child.resolve(epochs, positions)
         return found
 
-    def trails_below(self, trail: Trail) -> Iterator[Trail]:
-        return self.child.trails(trail)
+    def below(self, trail: Trail) -> Iterator[tuple[Traced, Trail]]:
+        yield self.child, trail
 
     def find_below(self, sought: Sought) -> Found:
         return self.child.find(sought)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Positions: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
-_SIDES: tuple[Literal["left"], Literal["right"]] = ("left", "right")
+SIDES: tuple[Literal["left"], Literal["right"]] = ("left", "right")
 
 
 class Trail(NamedTuple):
@@ -32,12 +32,13 @@ class Trail(NamedTuple):
     positions: Positions
     rounds: Positions  # the number of the epoch of each
     rows: Positions  # its row in the element
+    which: Positions  # the number of the element
     path: tuple[int, ...] = ()  # the component of each join on the way
 
     @staticmethod
     def of(positions: Positions, epochs: Keys) -> Trail:
         nothing = np.zeros(len(positions), np.int64)
-        return Trail(epochs, positions, nothing, nothing)
+        return Trail(epochs, positions, nothing, nothing, np.arange(len(positions)))
 
     def through(self, moves: Sequence[Move]) -> Trail:
         """The addresses below the moves, the outermost of which comes first."""
@@ -51,7 +52,7 @@ class Trail(NamedTuple):
         """Some of the addresses."""
         epochs = self.epochs if self.epochs.size == 1 else self.epochs[places]
         positions, rounds, rows = (a[places] for a in (self.positions, self.rounds, self.rows))
-        return Trail(epochs, positions, rounds, rows, self.path)
+        return Trail(epochs, positions, rounds, rows, self.which[places], self.path)
 
     def into(self, component: int) -> Trail:
         """The same addresses in a component of a join."""
@@ -128,7 +129,7 @@ def found_in_tables(
         positions, elements = table(np.array([epoch]), int(sought.limits[mine.which].max()))
         order = np.argsort(elements, kind="stable")
         first, stop = (
-            np.searchsorted(elements, mine.positions, side, sorter=order) for side in _SIDES
+            np.searchsorted(elements, mine.positions, side, sorter=order) for side in SIDES
         )
         number, which = numbered(stop - first)
         places = positions[order[first[which] + number]]
@@ -139,18 +140,23 @@ def found_in_tables(
 class Traced:
     """The base of operators: elements and their records, in both directions."""
 
+    stage: str  # in messages
     moves: list[Move]  # outermost first
 
     def trails(self, trail: Trail) -> Iterator[Trail]:
         """The records of elements, for each source that has some."""
-        return self.trails_below(trail.through(self.moves))
+        for operator, inner in self.below(trail.through(self.moves)):
+            yield from operator.trails(inner)
 
     def find(self, sought: Sought) -> Found:
         """The elements that have the records."""
         return find_through(self.moves, sought, self.find_below)
 
-    def trails_below(self, trail: Trail) -> Iterator[Trail]:
-        """`trails` for what is below the moves."""
+    def below(self, trail: Trail) -> Iterator[tuple[Traced, Trail]]:
+        """The operators that elements are made by, and their addresses there.
+
+        ``trail`` is already below the moves.  Nothing is below a source.
+        """
         raise NotImplementedError
 
     def find_below(self, sought: Sought) -> Found:

@@ -42,7 +42,7 @@ from loaderx.reading.operators import (
 from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Positions, Rows, as_batch, joined_keys
 from loaderx.reading.stacking import NO_PADDING, Padding, Value, pad_rows, stack
-from loaderx.reading.trails import Found, Sought, Trail
+from loaderx.reading.trails import Found, Sought, Traced, Trail
 from loaderx.reading.unit_plan import Finish
 from loaderx.rng import Keys
 from loaderx.tree import ArraySpec, Tree, map_leaves
@@ -325,7 +325,7 @@ class Cut(BatchOperatorOf[BatchSteps, BatchAddresses]):
         count = len(positions)
         return BatchAddresses(self.child.resolve(epochs, positions), count, count)
 
-    def trails_below(self, trail: Trail) -> Iterator[Trail]:
+    def below(self, trail: Trail) -> Iterator[tuple[Traced, Trail]]:
         width, count = self.width, len(trail.positions)
         rows = np.tile(np.arange(width), count)
         numbers = np.repeat(np.arange(count), width)
@@ -334,7 +334,8 @@ class Cut(BatchOperatorOf[BatchSteps, BatchAddresses]):
         each = each._replace(positions=each.positions * self.size + self.first + rows, rows=rows)
         if self.records is not None:
             each = each.pick(np.flatnonzero(each.positions < self.records))
-        return self.child.trails(each) if len(each.rows) else iter(())
+        if len(each.rows):
+            yield self.child, each
 
     def find_below(self, sought: Sought) -> Found:
         assert self.size is not None

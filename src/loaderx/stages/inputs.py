@@ -41,7 +41,7 @@ from loaderx.reading.rows import Positions, Record, Rows
 from loaderx.reading.saved_position import Changed, LanePosition, entries, shown, whole
 from loaderx.reading.single_records import in_groups, one_by_one
 from loaderx.reading.stacking import NO_PADDING, Padding, add_leaf, filler
-from loaderx.reading.trails import Found, Sought, Trail
+from loaderx.reading.trails import Found, Sought, Traced, Trail
 from loaderx.reading.unit_plan import epoch_key
 from loaderx.rng import ROW, Keys, fold
 from loaderx.sources import ArraySource, ObjectSource, Source
@@ -158,8 +158,11 @@ class ReadSource(RecordOperatorOf[SourceAddresses]):
     def locate(self, epochs: Keys, positions: Positions) -> SourceAddresses:
         return SourceAddresses(epochs, positions)
 
-    def trails_below(self, trail: Trail) -> Iterator[Trail]:
-        yield trail
+    def trails(self, trail: Trail) -> Iterator[Trail]:
+        yield trail.through(self.moves)
+
+    def below(self, trail: Trail) -> Iterator[tuple[Traced, Trail]]:
+        return iter(())
 
     def find_below(self, sought: Sought) -> Found:
         each = np.arange(len(sought.records))

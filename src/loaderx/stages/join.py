@@ -209,12 +209,12 @@ class Merges(Traced):
     children: Sequence[Traced]
     router: Router
 
-    def trails_below(self, trail: Trail) -> Iterator[Trail]:
+    def below(self, trail: Trail) -> Iterator[tuple[Traced, Trail]]:
         which, inside = self.router.locate(trail.positions)
         trail = trail._replace(positions=inside)
         for component, places in groups(which):
             mine = trail.pick(places).through(self.router.moves(component))
-            yield from self.children[component].trails(mine.into(component))
+            yield self.children[component], mine.into(component)
 
     def find_below(self, sought: Sought) -> Found:
         (component, *path), router = sought.path, self.router

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from loaderx.chain.encoding import Encoded, encode, stage_text
-from loaderx.chain.families import MovedByIndex
+from loaderx.chain.families import Below, MovedByIndex
 from loaderx.chain.node import Node
 from loaderx.errors import ArgumentError, ArgumentTypeError, ChainError
 from loaderx.order.alias import AliasTable, alias_table
 from loaderx.order.epochs import child
 from loaderx.reading.operators import Move
 from loaderx.reading.rows import Positions
-from loaderx.reading.trails import Find, Found, Sought, found_in_tables
+from loaderx.reading.trails import SIDES, Find, Found, Sought, Traced, Trail, numbered
 from loaderx.rng import ORDER, Keys, fold, fold_int
 from loaderx.stages.seed import seed_of
 from loaderx.tree import Leaf
+
+_AT_ONCE = 1 << 18  # draws that are looked at together
 
 
 class Sampled(MovedByIndex):
@@ -74,6 +77,15 @@ class Sampled(MovedByIndex):
         own = seed_of(self.own_seed, seed)
         return Sample(self.table, self.count, own, self.random_stages, self.repeats)
 
+    def _moved(self, below: Below, seed: int) -> Below:
+        undrawn = object.__new__(type(below))  # not `copy`, which may prepare it to be pickled
+        undrawn.__dict__.update(below.__dict__, moves=[*below.moves])
+        made = super()._moved(below, seed)
+        move = made.moves[0]
+        assert isinstance(move, Sample)
+        move.undrawn = undrawn
+        return made
+
 
 class Sample(Move):
     """Draws from an alias table, addressed by epoch and position.
@@ -81,6 +93,8 @@ class Sample(Move):
     Every draw is read under a child key of its epoch: a record that is drawn again has other random
     numbers.
     """
+
+    undrawn: Traced  # the operator without this move, and those above it
 
     def __init__(
         self, table: AliasTable, count: int, seed: int, ordinal: int, repeats: int
@@ -93,14 +107,27 @@ class Sample(Move):
         return child(epochs, positions, self.repeats), self.table.draw(words)
 
     def find(self, sought: Sought, below: Find) -> Found:
-        """Looks at all draws of each epoch.  No stage below has another order in a child epoch."""
-        found = below(sought.within(self.limits_below(sought.limits)))
+        """Follows all draws of each epoch: below, removed records depend on the child epoch."""
+        nothing = np.empty(0, np.intp)
+        parts = [Found(nothing, nothing, nothing)]
+        for epoch in np.unique(sought.epochs):
+            mine = np.flatnonzero(sought.epochs == epoch)
+            mine = mine[np.argsort(sought.records[mine], kind="stable")]
+            records = sought.records[mine]
+            for trail in self._trails(np.array([epoch]), int(sought.limits[mine].max())):
+                if trail.path == sought.path:
+                    first, stop = (np.searchsorted(records, trail.positions, s) for s in SIDES)
+                    number, places = numbered(stop - first)
+                    found = Found(mine[first[places] + number], places, trail.rows[places])
+                    parts.append(found.at(trail.which[places], sought.limits))
+        return Found(*map(np.concatenate, zip(*parts, strict=True)))
 
-        def table(epoch: Keys, limit: int) -> tuple[Positions, Positions]:
-            numbers = np.arange(min(self.count, limit))
-            return numbers, self.steps(epoch, numbers)[1]
-
-        return found_in_tables(found, sought, table)
+    def _trails(self, epoch: Keys, limit: int) -> Iterator[Trail]:
+        """The records of the draws before a limit."""
+        for first in range(0, min(self.count, limit), _AT_ONCE):
+            numbers = np.arange(first, min(self.count, limit, first + _AT_ONCE))
+            epochs, positions = self.steps(epoch, numbers)
+            yield from self.undrawn.trails(Trail.of(positions, epochs)._replace(which=numbers))
 
 
 def check_drawable(node: Node) -> None:

@@ -21,7 +21,7 @@ from loaderx.reading.operators import (
     SourceRecords,
 )
 from loaderx.reading.rows import Positions, Rows, rows_problem
-from loaderx.reading.trails import Found, Sought, Trail, find_through
+from loaderx.reading.trails import Found, Sought, Traced, Trail, find_through
 from loaderx.rng import Keys
 from loaderx.tree import ArraySpec, Tree, map_leaves
 
@@ -112,9 +112,9 @@ class Unbatch(RecordOperatorOf[Addresses]):
         found: Addresses = self.child.rows(epochs, positions)
         return found
 
-    def trails_below(self, trail: Trail) -> Iterator[Trail]:
+    def below(self, trail: Trail) -> Iterator[tuple[Traced, Trail]]:
         moves, records = self.child.rows_of()
-        return records.trails(trail.through(moves))
+        yield records, trail.through(moves)
 
     def find_below(self, sought: Sought) -> Found:
         moves, records = self.child.rows_of()

@@ -21,7 +21,7 @@ from loaderx.order.removed import Removed
 from loaderx.reading.operators import Move, RecordOperator, Request
 from loaderx.reading.rows import Positions
 from loaderx.reading.stacking import add_leaf
-from loaderx.reading.trails import Find, Found, Sought, Trail, found_in_tables
+from loaderx.reading.trails import Find, Found, Sought, Traced, Trail, found_in_tables
 from loaderx.rng import REPLACE, Keys, fold
 from loaderx.stages import nodes
 from loaderx.stages.select import index_table
@@ -112,7 +112,9 @@ class Without(OneToOne):
             made = FilledRecords(
                 self.stage, below, self.transform, stacked=stacked, seed=0, ordinal=0
             )
-        below.moves.insert(0, ReplaceRemoved(self.removed))
+        move = ReplaceRemoved(self.removed)
+        move.shown = self.stage
+        below.moves.insert(0, move)
         return made
 
 
@@ -121,9 +123,9 @@ class FilledRecords(ApplyToRecords):
 
     transform: Fill
 
-    def trails_below(self, trail: Trail) -> Iterator[Trail]:
+    def below(self, trail: Trail) -> Iterator[tuple[Traced, Trail]]:
         removed = self.transform.removed.among(trail.positions)
-        return super().trails_below(trail.pick(np.delete(np.arange(len(trail.positions)), removed)))
+        return super().below(trail.pick(np.delete(np.arange(len(trail.positions)), removed)))
 
     def find_below(self, sought: Sought) -> Found:
         found = super().find_below(sought)

@@ -107,9 +107,9 @@ class Zips(Traced):
 
     children: Sequence[Traced]
 
-    def trails_below(self, trail: Trail) -> Iterator[Trail]:
+    def below(self, trail: Trail) -> Iterator[tuple[Traced, Trail]]:
         for component, child in enumerate(self.children):
-            yield from child.trails(trail.into(component))
+            yield child, trail.into(component)
 
     def find_below(self, sought: Sought) -> Found:
         component, *path = sought.path

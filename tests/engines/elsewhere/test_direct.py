@@ -326,6 +326,25 @@ def test_more_pieces_than_one_call_takes_are_read(make_worker):
     assert [found[f"x{i}"].tolist() for i in range(count)] == [[i] * (i % 3) for i in range(count)]
 
 
+@in_memory
+def test_more_bytes_than_one_call_takes_are_read(make_worker, monkeypatch):
+    calls = []
+
+    def readv(pid, own, own_count, theirs, count, flags):
+        calls.append(sum(one.length for one in theirs))
+        return usual(pid, own, own_count, theirs, count, flags)
+
+    usual = worker_memory.readv
+    worker = make_worker(lambda task: {"x": np.arange(5001), "y": np.zeros(0)})
+    with connected(worker) as line:
+        monkeypatch.setattr(worker_memory, "readv", readv)
+        monkeypatch.setattr(worker_memory, "MOST_BYTES", 4096)
+        (found,) = ask(line, (1,))
+    assert found["x"].tolist() == list(range(5001))
+    assert max(calls) == 4096
+    assert sum(calls) >= found["x"].nbytes
+
+
 # Damage -------------------------------------------------------------------------------------------
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import heapq
 import itertools
+import math
 import threading
 import time
 from collections import deque
@@ -103,10 +104,11 @@ class Hand:
         self.under_way: dict[int, Sent] = {}
         self.latest = [-1] * OVERTAKEN  # the highest turns that it has done
 
-    @property
-    def has_room(self) -> bool:
+    def has_room(self, most: float = math.inf) -> bool:
+        """Whether it can be sent a task, and has no more than ``most`` then."""
         sent = list(self.under_way.values())
-        return len(sent) < self.depth and not any(one.job.is_made_alone for one in sent)
+        is_full = len(sent) >= min(most, self.depth)
+        return not is_full and not any(one.job.is_made_alone for one in sent)
 
 
 class Dispatch:
@@ -128,7 +130,7 @@ class Dispatch:
         job = Job(task, next(self._numbers))
         self._queue.append(job)
         # Else a worker that is full takes it with its next answer, and the sender can sleep on.
-        if any(hand.has_room for hand in list(self._hands)):
+        if any(hand.has_room() for hand in list(self._hands)):
             self._wake.put(None)
         if self.is_stopped:
             job.finish(self._end)
@@ -164,10 +166,11 @@ class Dispatch:
             self.send()
 
     def send(self) -> None:
-        """Sends what can be sent."""
+        """Sends what can be sent, in turns: no worker has two tasks while another has none."""
         with self._lock:
-            for hand in list(self._hands):
-                self._fill(hand)
+            for most in range(1, 1 + max((hand.depth for hand in self._hands), default=0)):
+                for hand in list(self._hands):
+                    self._fill(hand, most)
 
     # For the threads of the workers ---------------------------------------------------------------
 
@@ -211,8 +214,8 @@ class Dispatch:
         for job in [*sent, *list(self._lost), *list(self._queue)]:
             job.finish(self._end)
 
-    def _fill(self, hand: Hand) -> None:
-        while hand.has_room and hand in self._hands and not self.is_stopped:
+    def _fill(self, hand: Hand, most: float = math.inf) -> None:
+        while hand.has_room(most) and hand in self._hands and not self.is_stopped:
             job = self._overtaken(hand) or self._next(hand)
             if job is None:
                 return

@@ -20,7 +20,7 @@ from loaderx.tree import Array
 Piece: TypeAlias = tuple[int, int]
 """An address and a number of bytes."""
 
-MOST_PIECES = 512  # of one call
+MOST_PIECES, MOST_BYTES = 512, 1 << 30  # of one call; Linux moves no more than 2 GiB
 _PR_SET_PTRACER = 0x59616D61
 
 
@@ -55,11 +55,23 @@ def permit(pid: int) -> None:
 
 def read(pid: int, pieces: Sequence[Piece], into: Sequence[Piece]) -> None:
     """Copies pieces of another process's memory into pieces of this one's, of the same lengths."""
-    for first in range(0, len(pieces), MOST_PIECES):
-        theirs, own = _segments(pieces[first:][:MOST_PIECES]), _segments(into[first:][:MOST_PIECES])
+    most = MOST_PIECES
+    if sum(length for _, length in pieces) > MOST_BYTES:
+        pieces, into, most = _cut(pieces), _cut(into), 1
+    for first in range(0, len(pieces), most):
+        theirs, own = _segments(pieces[first:][:most]), _segments(into[first:][:most])
         count = readv(pid, own, ctypes.c_ulong(len(own)), theirs, ctypes.c_ulong(len(theirs)), 0)
         if count != sum(one.length for one in theirs):
             raise OSError(ctypes.get_errno(), f"cannot read the memory of process {pid}")
+
+
+def _cut(pieces: Sequence[Piece]) -> list[Piece]:
+    """The same bytes in pieces that a call can move."""
+    return [
+        (address + start, min(MOST_BYTES, length - start))
+        for address, length in pieces
+        for start in range(0, length, MOST_BYTES)
+    ]
 
 
 def _segments(pieces: Sequence[Piece]) -> Any:
