@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 
 import pytest
 
 from loaderx import cli
+from loaderx.loader.doctor import replay
 
 SCRIPT = """
 import sys, time
@@ -56,6 +58,63 @@ def test_json_has_nothing_else_among_it(script, capsys):
     assert found["verdict"] == "starved"
     assert found["tried_ms"] is not None
     assert "arguments: 1000" in captured.err
+
+
+def test_json_has_nothing_else_of_children_among_it(script, capfd):
+    with open(script, "a") as file:
+        file.write("import os; os.system('echo of a child'); print('of the script')\n")
+    assert cli.main(["doctor", "--json", script, "1"]) == 1
+    captured = capfd.readouterr()
+    assert json.loads(captured.out)["verdict"] == "unknown"
+    assert "of a child\n" in captured.err
+    assert "of the script\n" in captured.err
+
+
+THREADS = """
+import queue, threading
+import numpy as np
+from loaderx import DataLoader, Dataset
+
+chain, batches = Dataset.from_arrays(x=np.zeros((64, 2))).batch(8).repeat(), queue.Queue(4)
+
+def produce():
+    for batch in DataLoader(chain, engine="inline"):
+        batches.put(batch)
+
+def log():
+    while batches.get() is not None:
+        pass
+"""
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "threading.Thread(target=produce, daemon=True).start()\nlog()",
+        "threading.Thread(target=log).start()\nproduce()",
+    ],
+    ids=["in another thread", "with a thread that never ends"],
+)
+def test_programs_with_threads_end(ending, tmp_path):
+    (tmp_path / "train.py").write_text(THREADS + ending)
+    command = [sys.executable, "-m", "loaderx", "doctor", "--steps", "48", "train.py"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert "batches were repeated" in ended.stdout
+    assert (ended.stderr, ended.returncode) == ("", 0)
+
+
+def test_several_processes_are_refused(script, capsys, monkeypatch):
+    monkeypatch.setattr(replay, "processes", lambda: (0, 2))
+    assert cli.main(["doctor", script, "1"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("loaderx doctor: jax runs in several processes, ")
+
+
+def test_a_message_of_sys_exit_is_shown(script, capsys):
+    with open(script, "w") as file:
+        file.write("import sys; sys.exit('there is no such dataset')")
+    assert cli.main(["doctor", script]) == 1
+    assert capsys.readouterr().err == "there is no such dataset\n"
 
 
 def test_a_program_that_ends_too_early(script, capsys):

@@ -8,17 +8,26 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import pickle
+import sys
+import time
+import types
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 import slow_programs
-from loaderx import DataLoader, Dataset, StateError
-from loaderx.engines import Threads
-from loaderx.loader.doctor.causes import diagnose
-from loaderx.loader.doctor.evidence import Evidence
+from loaderx import DataLoader, Dataset, LoaderxWarning, StateError
+from loaderx.engines import Executor, Threads
+from loaderx.engines.base import Made
+from loaderx.loader.doctor import replay
+from loaderx.loader.doctor.causes import diagnose, stages_in_loop
+from loaderx.loader.doctor.evidence import Block, Evidence, Heard, gather
 from loaderx.loader.doctor.replay import Examination, Examined
-from slow_programs import Program, device_step, rows, sleepy_record
+from loaderx.loader.doctor.usage import Times, Usage, Used, used_between
+from loaderx.loader.trace import LOOP, NEXT, Event
+from slow_programs import Program, device_step, rows, sleepy_batch, sleepy_record
 
 BUSY = "contended CPU"  # on a busy machine true, and not what was planted
 
@@ -59,7 +68,192 @@ def test_a_fix_that_is_no_argument_is_not_tried():
     assert (found.causes[0].kind, found.tried_ms) == ("device", None)
 
 
+def sleepy_at_times(batch):
+    time.sleep(0.06 if batch["x"][0, 0] % 128 == 0 else 0.001)
+    return batch
+
+
+def test_a_fix_for_an_engine_of_the_users_is_not_tried():
+    with ThreadPoolExecutor(1) as pool:
+        engine = Executor(pool, num_workers=1)
+        loader = DataLoader(rows().batch(8).map(sleepy_at_times), engine=engine)
+        found = examine(Program(loader, device_step(0), ""), tries=True)
+    assert [*found.causes[0].options] == ["prefetch"]
+    assert found.tried_ms is None
+
+
 # Replaying ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def train():
+    """Runs a loop over batches until the doctor ends it, and returns the examination."""
+
+    def run(batches, step=lambda batch: None):
+        examination = Examination(48)
+        with examination.running(), pytest.raises(Examined):
+            for batch in batches(examination):
+                step(batch)
+        return examination
+
+    return run
+
+
+def test_a_step_may_change_its_batch(train):
+    def step(batch):
+        x = batch.pop("x")
+        assert x[0, 0] % 32 == 0
+        x += 1
+        batch["list"].append(1)
+        assert batch["list"] == [0, 1]
+
+    chain = rows().batch(8).map(lambda batch: {**batch, "list": [0]})
+    assert train(lambda _: DataLoader(chain.repeat(), engine="inline"), step).repeated
+
+
+def test_a_batch_that_cannot_be_copied_is_copied_leaf_by_leaf(train):
+    file = open(__file__, encoding="utf-8")  # noqa: SIM115
+
+    def step(batch):
+        assert batch.pop("file") is file
+        assert batch["x"][0, 0] % 32 == 0
+        batch["x"] += 1
+
+    chain = rows().batch(8).map(lambda batch: {**batch, "file": file})
+    with file:
+        train(lambda _: DataLoader(chain.repeat(), engine="inline"), step)
+
+
+def test_a_loop_that_is_one_batch_ahead_may_give_its_batches_away(train):
+    import jax
+
+    add = jax.jit(lambda x: x + 1, donate_argnums=0)
+    loader = DataLoader(rows().batch(8).repeat(), engine="inline", sharding=jax.devices()[0])
+
+    def ahead(_):
+        iterator = iter(loader)
+        batch = next(iterator)
+        for following in iterator:
+            yield batch
+            batch = following
+
+    train(ahead, lambda batch: add(batch["x"]))
+
+
+def test_an_evaluation_before_the_training_is_given_up(train):
+    test = DataLoader(rows().take(200).batch(8), engine="inline")
+    loader = DataLoader(rows().batch(8).repeat(), engine="inline")
+
+    def batches(_):
+        yield from test
+        yield from iter(loader)
+
+    train(batches)
+
+
+def test_a_loader_that_is_made_anew_in_each_epoch_is_one_loop(train):
+    def batches(_):
+        for epoch in range(100):
+            yield from DataLoader(rows().take(200).shuffle(seed=epoch).batch(8), engine="inline")
+
+    assert train(batches).diagnosis().pairs == 3
+
+
+def test_the_first_fix_is_tried_on_loaders_that_are_made_anew():
+    examination, seen = Examination(48, tries=True), []
+    with examination.running(), pytest.raises(Examined):
+        for epoch in range(100):
+            chain = rows().take(64).map(sleepy_record).map(lambda _, epoch=epoch: epoch)
+            for batch in DataLoader(chain.batch(8), engine="inline"):
+                seen.append((epoch, int(batch[0])))
+    assert examination.diagnosis().tried_ms is not None
+    last = seen[-16:]  # all of them in the trial
+    assert [of for of, _ in last] == [epoch for _, epoch in last]
+
+
+def test_a_move_ends_the_replay(train):
+    moved = []
+
+    def batches(examination):
+        iterator = iter(DataLoader(rows().batch(8).repeat(), engine="inline"))
+        state = iterator.get_state()
+        for _ in range(1000):
+            yield next(iterator)
+            if len(moved) < 2 and examination.repeated > len(moved):
+                if moved:
+                    iterator.set_state(state)
+                else:
+                    iterator.seek(5)
+                moved.append(int(next(iterator)["x"][0, 0]) // 32)
+
+    assert train(batches).diagnosis().pairs == 3
+    assert moved == [5, 0]
+
+
+def test_closing_the_loader_loses_no_evidence(train):
+    loader = DataLoader(rows().take(64).batch(8), engine="inline")
+
+    def batches(_):
+        while True:
+            yield from loader
+            loader.close()
+
+    for block in train(batches).real:
+        assert sum(event.name == NEXT for event in block.recording.events) == block.steps
+
+
+def test_a_trace_is_not_written_and_that_is_said(train, tmp_path):
+    loader = DataLoader(rows().batch(8).repeat(), engine="inline")
+
+    def batches(_):
+        with pytest.warns(LoaderxWarning, match="no file is written"):
+            loader.trace(tmp_path / "steps.json")
+        return iter(loader)
+
+    train(batches)
+    assert not (tmp_path / "steps.json").exists()
+
+
+def test_several_processes_are_refused(train, monkeypatch):
+    monkeypatch.setattr(replay, "processes", lambda: (0, 2))
+    examination = train(lambda _: DataLoader(rows().batch(8), engine="inline"))
+    assert "loaderx.jax.fleet(loader)" in examination.refusal
+    assert not examination.repeated
+
+
+def test_checkpoints_of_orbax_are_refused_once_batches_were_repeated(train, monkeypatch):
+    class CheckpointManager:
+        def save(self, step):
+            return step
+
+    orbax = types.SimpleNamespace(CheckpointManager=CheckpointManager)
+    manager, refused = CheckpointManager(), []
+
+    def batches(examination):
+        for batch in DataLoader(rows().batch(8).repeat(), engine="inline"):
+            monkeypatch.setitem(sys.modules, "orbax.checkpoint", orbax)  # imported late
+            yield batch
+            try:
+                assert manager.save(step=1) == 1
+                assert not examination.repeated
+            except StateError:
+                refused.append(examination.repeated)
+
+    train(batches)
+    assert refused[0] == 1
+    assert manager.save(1) == 1  # afterwards
+
+
+def test_a_program_that_ends_by_itself_hears_of_few_blocks_and_of_repeated_batches():
+    examination = Examination(48)
+    with examination.running():
+        assert len(list(DataLoader(rows().batch(8).take(50), engine="inline"))) > 50
+    found = examination.diagnosis()
+    assert found.pairs == 1
+    assert found.repeated
+    assert "From 1 of 3 pairs of blocks: a guess." in str(found).replace("\n", " ")
+    said = f"{found.repeated} batches were repeated: do not keep what this run has saved."
+    assert said in str(found)
 
 
 def test_states_of_an_examined_run_are_refused_once_batches_were_repeated():
@@ -71,15 +265,16 @@ def test_states_of_an_examined_run_are_refused_once_batches_were_repeated():
             iterator = iter(loader)
             for _ in iterator:
                 try:
-                    iterator.get_state()
+                    (pickle.dumps if len(told) % 2 else type(iterator).get_state)(iterator)
                 except StateError as error:
                     told.append(str(error))
                 else:
-                    assert not examination.has_replayed
+                    assert not examination.repeated
+                    pickle.dumps(iterator)
 
     with examination.running(), pytest.raises(Examined):
         train()
-    assert examination.has_replayed
+    assert examination.repeated
     assert set(told) == {
         "this program is examined by the doctor, which repeats batches: states and checkpoints of "
         "such a run are worth nothing, and are not made."
@@ -93,7 +288,7 @@ def test_replayed_batches_do_not_move_the_iterator():
 
     def train():
         for batch in loader:
-            seen.append((examination.has_replayed, int(batch["x"][0, 0]) // 32))
+            seen.append((examination.repeated, int(batch["x"][0, 0]) // 32))
 
     with examination.running(), pytest.raises(Examined):
         train()
@@ -167,6 +362,9 @@ SEEN = Evidence(
 )
 
 
+UNEVEN = [0.001] * 99 + [2.0]
+
+
 def kinds(**changes):
     return [cause.kind for cause in diagnose(dataclasses.replace(SEEN, **changes)).causes]
 
@@ -214,6 +412,36 @@ def test_what_comes_late_from_a_worker_is_transport():
     assert kinds(engine="processes(2)", handing_s=0.018)[0] == "transport"
 
 
+def test_threads_are_not_told_to_use_threads():
+    said = {
+        engine: diagnose(dataclasses.replace(SEEN, engine=engine, handing_s=0.018)).causes[0]
+        for engine in ("processes(2)", "threads(2)")
+    }
+    assert [one.options.get("engine") for one in said.values()] == ["threads", None]
+    assert "use threads" not in said["threads(2)"].fix
+
+
+def test_a_stage_that_runs_in_the_loop_is_no_work_for_other_engines():
+    for engine in ("inline", "threads(2)"):
+        seen = dataclasses.replace(SEEN, engine=engine, in_loop_s={"map(f)": 0.018})
+        first, *others = diagnose(seen).causes
+        assert (first.kind, first.share_ms, first.options) == ("function", pytest.approx(18), {})
+        assert first.evidence == "map(f) takes 18 ms of each step, in the loop's own thread."
+        assert [one.kind for one in others] == ["source"]
+
+
+def test_stages_of_a_stream_that_run_in_the_loop():
+    def found(dataset):
+        iterator = iter(DataLoader(dataset, engine="inline"))
+        return stages_in_loop(replay.work_of(iterator))
+
+    stream = rows().filter(lambda record: True).map(sleepy_record).batch(8).map(sleepy_batch)
+    assert found(stream) == {"map(sleepy_batch)"}
+    assert found(rows().batch(8).map(sleepy_batch)) == set()
+    in_order = Dataset.from_iterable(lambda: [{"x": 1.0}]).map(sleepy_record)
+    assert "map(sleepy_record)" in found(in_order.batch(1))
+
+
 def test_compilation_is_named_also_if_the_data_is_fine():
     assert kinds(compile_s=0.015)[0] == "compilation"
     assert kinds(gap_s=0.0, compile_s=0.015)[0] == "compilation"
@@ -225,10 +453,22 @@ def test_waits_of_first_steps_are_the_start_of_epochs():
 
 
 def test_some_tasks_that_take_far_longer():
-    assert kinds(task_s=[0.001] * 99 + [2.0]) == ["uneven records"]
+    assert kinds(task_s=UNEVEN) == ["uneven records"]
     # A thread that had no CPU for long is no uneven record.
-    delayed = kinds(task_s=[0.001] * 99 + [2.0], cpu_s=0.001, delayed_s=0.019)
+    delayed = kinds(task_s=UNEVEN, cpu_s=0.001, delayed_s=0.019)
     assert delayed[0] == BUSY
+
+
+def test_uneven_records_have_their_whole_share():
+    function, uneven, *_ = diagnose(dataclasses.replace(SEEN, task_s=[0.001] * 6 + [0.006])).causes
+    assert uneven.share_ms == pytest.approx(20 * 5 / 12)
+    assert uneven.kind == "uneven records"
+    assert function.share_ms == pytest.approx((20 - uneven.share_ms) * 0.9)
+
+
+def test_without_workers_nobody_keeps_batches_ready():
+    code = diagnose(dataclasses.replace(SEEN, task_s=UNEVEN)).causes[0].code
+    assert code == 'DataLoader(dataset, engine="threads", num_workers=1, prefetch=8)'
 
 
 def test_missing_signals_are_named():
@@ -250,6 +490,54 @@ def test_a_diagnosis_can_be_logged_and_shown():
     assert json.loads(json.dumps(found.as_dict()))["causes"][0]["kind"] == "function"
     assert "<table>" in found._repr_html_()
     assert "<b>" not in diagnose(dataclasses.replace(SEEN, engine="<b>"))._repr_html_()
+
+
+# Evidence -----------------------------------------------------------------------------------------
+
+
+def block(heard):
+    """Two calls of `next`, from 0 to 1 and from 2 to 3."""
+    heard.events += [Event(LOOP, NEXT, at, at + 1.0, {"step": at}) for at in (0, 2)]
+    used = Used(Times(), Times(), Times(), Times(), 0, frozenset())
+    return Block(2, 3.0, heard, used, frozenset(), 0.0, 3.0)
+
+
+def heard(*tasks):
+    """A recording of tasks, which ended and arrived at these times."""
+    made = Heard()
+    for ended, arrived in tasks:
+        made.tasks.append((Made("worker 0", ended - 0.5, ended), (0,), None, None))
+        made.arrivals.append(arrived)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("tasks", "handing_s"),
+    [
+        ([(0.25, 0.75)], 0.25),  # 0.5 s for two steps
+        ([(1.5, 2.25)], 0.125),  # it was ready when `next` was called
+        ([(0.25, 0.5), (0.25, 0.75)], 0.25),  # two in one call, one after the other
+        ([(0.75, 0.75)], 0.0),  # then stages of the loop's own
+    ],
+)
+def test_handing_over_is_from_the_end_of_a_task_until_it_arrives(tasks, handing_s):
+    found = gather(Evidence("processes(1)", 1.5, 1.0, is_measured=True), [block(heard(*tasks))])
+    assert found.handing_s == pytest.approx(handing_s)
+
+
+def test_tasks_that_auto_has_tried_say_nothing_about_a_loop_without_workers():
+    found = gather(Evidence("inline", 1.5, 1.0, is_measured=True), [block(heard((0.25, 0.75)))])
+    assert found.handing_s == 0
+    assert list(found.task_s) == []
+
+
+def test_workers_that_ended_are_missing():
+    before, after = Usage([]), Usage([])
+    before.workers = {"a": Times(1.0), "b": Times(1.0), "c": Times(1.0)}
+    after.workers = {"a": Times(3.0), "b": Times(0.5), "d": Times(4.0)}  # "b" is another one now
+    used = used_between(before, after, Times())
+    assert used.workers == Times(2.0)
+    assert "CPU time of workers that ended meanwhile" in used.missing
 
 
 # From statistics ----------------------------------------------------------------------------------
@@ -276,8 +564,6 @@ def test_stats_have_a_verdict():
 
 
 def test_watching_prints_to_terminals_only(monkeypatch, capsys):
-    import sys
-
     for is_terminal in (False, True):
         monkeypatch.setattr(sys.stderr, "isatty", lambda is_terminal=is_terminal: is_terminal)
         with DataLoader(Dataset.from_arrays(np.arange(64)).batch(8), engine="inline") as loader:

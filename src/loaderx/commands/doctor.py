@@ -2,9 +2,9 @@
 
 The program runs as ever, but batches are repeated in every other block of
 steps: the difference is what its data cost. It is ended after some hundred
-steps, and no states of its loader can be saved. What follows the script are
-its own arguments. With --try, the loader is changed as advised, and measured
-again.
+steps. Do not keep what it has saved: a model that was trained on repeated
+batches is worth nothing. What follows the script are its own arguments. With
+--try, the loader is changed as advised, and measured again.
 
 examples:
   loaderx doctor train.py --epochs 3
@@ -20,13 +20,15 @@ import json
 import os
 import runpy
 import sys
+import threading
 import traceback
+from collections.abc import Iterator
 
 from loaderx.commands.head import at_least_one
 from loaderx.commands.terminal import say
-from loaderx.errors import FileError
-from loaderx.loader.doctor.diagnosis import Diagnosis
-from loaderx.loader.doctor.replay import ROUNDS, WARM_STEPS, Examination, Examined
+from loaderx.errors import FileError, LoaderxError
+from loaderx.loader.doctor.diagnosis import ROUNDS, Diagnosis
+from loaderx.loader.doctor.replay import WARM_STEPS, Examination, Examined
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -46,16 +48,36 @@ def run(options: argparse.Namespace) -> bool:
     if not os.path.isfile(options.script):
         raise FileError(f"there is no file {options.script}.")
     examination = Examination(options.steps, tries=options.tries)
-    # With --json, what the script prints must not be among the JSON.
-    hidden = contextlib.redirect_stdout(sys.stderr) if options.json else contextlib.nullcontext()
-    with hidden, examination.running():
+    threads = threading.enumerate()
+    with _to_stderr() if options.json else contextlib.nullcontext(), examination.running():
         has_failed = _run(options.script, options.arguments)
+    if examination.refusal:
+        raise LoaderxError(examination.refusal)
     found = examination.diagnosis()
     if options.json:
         say(json.dumps(found.as_dict()))
     else:
         _print(found, examination)
-    return not has_failed and found.verdict != "unknown"
+    is_ok = not has_failed and found.verdict != "unknown"
+    if not all(one.daemon or one in threads for one in threading.enumerate()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(not is_ok)  # else Python would wait for threads that the script has left
+    return is_ok
+
+
+@contextlib.contextmanager
+def _to_stderr() -> Iterator[None]:
+    """What the script prints must not be among the JSON, nor what its children print."""
+    sys.stdout.flush()
+    saved = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(saved, 1)
+        os.close(saved)
 
 
 def _run(script: str, arguments: list[str]) -> bool:
@@ -68,6 +90,8 @@ def _run(script: str, arguments: list[str]) -> bool:
     except Examined:
         return False
     except SystemExit as ended:
+        if not isinstance(ended.code, int | None):
+            sys.stderr.write(f"{ended.code}\n")
         return ended.code not in (None, 0)
     except Exception:
         traceback.print_exc()
@@ -78,12 +102,10 @@ def _run(script: str, arguments: list[str]) -> bool:
 
 
 def _print(found: Diagnosis, examination: Examination) -> None:
-    say("")
-    if found.verdict != "unknown":
-        say(str(found))
-        return
-    say(
-        f"The program ended before {ROUNDS} pairs of blocks were measured ({len(examination.real)} "
-        f"were). It takes {WARM_STEPS} steps of one loader to begin, and some hundred to measure; "
-        "--steps 48 takes fewer."
-    )
+    say(f"\n{found}")
+    if found.verdict == "unknown":
+        say(
+            f"The program ended before {ROUNDS} pairs of blocks were measured "
+            f"({len(examination.replayed)} were). It takes {WARM_STEPS} steps of one loader to "
+            "begin, and some hundred to measure; --steps 48 takes fewer."
+        )

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 U = TypeVar("U")
 
-_ENGINES = ("auto", "inline", "threads", "processes")
+ENGINES = ("auto", "inline", "threads", "processes")
 
 
 _STAGES = {  # the stages that the arguments of the short form stand for
@@ -692,7 +692,7 @@ def engine_of(engine: str | Engine, num_workers: int | None, prefetch: int | Non
             )
         if not callable(getattr(engine, "session", None)):
             raise ArgumentTypeError(
-                f"`engine` must be one of {', '.join(map(repr, _ENGINES))}, or an engine object; "
+                f"`engine` must be one of {', '.join(map(repr, ENGINES))}, or an engine object; "
                 f"got {engine!r}."
             )
         if num_workers is not None or prefetch is not None:
@@ -701,8 +701,8 @@ def engine_of(engine: str | Engine, num_workers: int | None, prefetch: int | Non
                 "the engine, such as Threads(2, prefetch=4)."
             )
         return engine
-    if engine not in _ENGINES:
-        known = ", ".join(map(repr, _ENGINES))
+    if engine not in ENGINES:
+        known = ", ".join(map(repr, ENGINES))
         raise ArgumentError(f"`engine` must be one of {known}, got {engine!r}.")
     if engine == "inline" or num_workers == 0:
         return Inline()

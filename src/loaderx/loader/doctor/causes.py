@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from statistics import mean, median
 from typing import Any, NamedTuple
 
+from loaderx.chain.stream_stage import stream_cut
 from loaderx.engines.base import Work
 from loaderx.loader.doctor.diagnosis import Cause, Diagnosis, verdict_of
 from loaderx.loader.doctor.evidence import Evidence
+from loaderx.loader.tasks.units import UnitWork
 from loaderx.sources import Source
 
 SMALL_SHARE = 0.03  # of a step: smaller causes are not named
@@ -26,6 +29,15 @@ DISK_BYTES_S = 1e6  # below that, what blocks is no disk
 def user_stages(work: Work) -> frozenset[str]:
     """The stages that are functions of the user's."""
     return frozenset(name for name, part in work.parts() if not isinstance(part, Source))
+
+
+def stages_in_loop(work: Work) -> frozenset[str]:
+    """The stages of a stream that run in the loop's thread with any engine."""
+    if not isinstance(work, UnitWork) or work._node is None:
+        return frozenset()
+    cut = None if work.is_in_order else stream_cut(work._node)
+    above = itertools.takewhile(lambda node: node is not cut, work._node.below())
+    return frozenset(node.stage for node in above)
 
 
 def diagnose(evidence: Evidence) -> Diagnosis:
@@ -51,7 +63,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
 
 
 def _causes_of_gap(seen: Evidence) -> Iterator[Cause]:
-    """Divides the gap among what happens in a step: compiling, placing, handing over, making."""
+    """Divides the gap: compiling, placing, the loop's own stages, handing over, making."""
     left = seen.gap_s
     if seen.compile_s > SMALL_SHARE * seen.step_s:
         share = min(left, seen.compile_s)
@@ -61,6 +73,10 @@ def _causes_of_gap(seen: Evidence) -> Iterator[Cause]:
         share = min(left, seen.place_s)
         left -= share
         yield _placement(seen, share)
+    for stage, seconds in seen.in_loop_s.items():
+        share = min(left, seconds)
+        left -= share
+        yield _in_loop(seen, stage, share)
     if _holds_gil(seen):
         yield _gil(seen, left)
         return
@@ -74,8 +90,9 @@ def _causes_of_gap(seen: Evidence) -> Iterator[Cause]:
         yield _epoch_start(seen, starting)
     peaks, peaking = _peaks(seen)
     if peaks:
-        left -= left * peaking
-        yield _uneven(seen, left * peaking, peaks)
+        share = left * peaking
+        left -= share
+        yield _uneven(seen, share, peaks)
     yield from _making(seen, max(0.0, left))
 
 
@@ -108,8 +125,9 @@ def _making(seen: Evidence, share: float) -> Iterator[Cause]:
     if delayed > DELAYED:
         yield _contended(seen, share * delayed)
         share *= 1.0 - delayed
-    for stage, seconds in sorted(seen.stage_s.items(), key=lambda one: -one[1]):
-        part = share * seconds / (sum(seen.stage_s.values()) or 1.0)
+    stages = {name: took for name, took in seen.stage_s.items() if name not in seen.in_loop_s}
+    for stage, seconds in sorted(stages.items(), key=lambda one: -one[1]):
+        part = share * seconds / (sum(stages.values()) or 1.0)
         if stage in seen.user_stages:
             yield _function(seen, stage, part)
         elif stage == "source":
@@ -138,7 +156,8 @@ def _after(seen: Evidence, share: float) -> float:
 
 def _with_workers(seen: Evidence, workers: float) -> float:
     """Milliseconds of a step with so many workers: the rule by which `auto` chooses."""
-    return max(seen.without_s, (seen.cpu_s + seen.blocked_s) / workers) * 1e3
+    own_s = seen.without_s + sum(seen.in_loop_s.values())
+    return max(own_s, (seen.cpu_s + seen.blocked_s) / workers) * 1e3
 
 
 class _Fix(NamedTuple):
@@ -189,6 +208,17 @@ def _function(seen: Evidence, stage: str, share: float) -> Cause:
     if seen.steps:
         evidence += ", and waits" if seen.blocked_s > HIGH * seen.made_s else ", and works"
     return _more_workers(seen).cause("function", share, f"{evidence}.")
+
+
+def _in_loop(seen: Evidence, stage: str, share: float) -> Cause:
+    fix = _Fix(
+        "No engine takes that off the loop: of a stream, workers run what is before .batch(...), "
+        "if its data are read by index.",
+        "dataset.map(f, batched=True).batch(n)  # not .batch(n).map(f)",
+    )
+    kind = "function" if stage in seen.user_stages else stage.partition("(")[0]
+    evidence = f"{stage} takes {_ms(seen.in_loop_s[stage])} of each step, in the loop's own thread."
+    return fix.cause(kind, share, evidence)
 
 
 def _stage(seen: Evidence, stage: str, share: float) -> Cause:
@@ -259,12 +289,12 @@ def _placement(seen: Evidence, share: float) -> Cause:
 
 
 def _transport(seen: Evidence, share: float) -> Cause:
-    words = (
-        "Return plain arrays of a fixed dtype instead of Python objects, hold fewer batches, or "
-        "use threads, which share memory."
-    )
     evidence = f"A finished batch takes {_ms(seen.handing_s)} to come from its worker."
-    return _loader(words, None, engine="threads").cause("transport", share, evidence)
+    words = "Return plain arrays of a fixed dtype instead of Python objects, or hold fewer batches."
+    if seen.engine.startswith("threads("):
+        return _Fix(words).cause("transport", share, evidence)
+    fix = _loader(f"{words} Or use threads, which share memory.", None, engine="threads")
+    return fix.cause("transport", share, evidence)
 
 
 def _epoch_start(seen: Evidence, share: float) -> Cause:
@@ -282,9 +312,12 @@ def _uneven(seen: Evidence, share: float, peaks: int) -> Cause:
     usual = median(seen.task_s) if seen.task_s else 0.0
     longest = max(seen.task_s, default=0.0)
     keeps_up = bool(seen.task_s) and mean(seen.task_s) / max(1.0, seen.workers) < seen.without_s
+    # Without a worker there is nobody who keeps any ready.
+    worker = {} if seen.workers else {"engine": "threads", "num_workers": 1}
     fix = _loader(
         "Keep more batches ready, so that a slow one holds up nobody.",
         _after(seen, share) if keeps_up else None,
+        **worker,
         prefetch=int(max(8, 4 * max(1.0, seen.workers))),
     )
     evidence = (

@@ -11,6 +11,7 @@ from loaderx.loader.stats import LITTLE, MUCH
 
 FINE, SLOW, STARVED = LITTLE, MUCH, 2 * MUCH  # shares of a step that is spent on data
 SHOWN_CAUSES = 3
+ROUNDS = 3  # pairs of blocks that make a verdict
 
 
 class Cause(Frozen):
@@ -49,6 +50,8 @@ class Diagnosis(Frozen):
         causes: the largest first.
         missing: signals that could not be had, so that causes may be missing, too.
         tried_ms: how long a step took with the first fix, if that was tried.
+        pairs: how many pairs of blocks were measured, one with new and one with repeated batches.
+        repeated: how many batches were handed out again: what such a run has saved is worthless.
     """
 
     verdict: str
@@ -59,6 +62,8 @@ class Diagnosis(Frozen):
     causes: tuple[Cause, ...] = ()
     missing: tuple[str, ...] = ()
     tried_ms: float | None = None
+    pairs: int = 0
+    repeated: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as numbers, strings, lists and dicts: for JSON, or a logger of metrics."""
@@ -81,10 +86,11 @@ class Diagnosis(Frozen):
             "slow": "the data slow training down",
             "starved": "training waits for its data",
         }[self.verdict]
+        few = f" From {self.pairs} of {ROUNDS} pairs of blocks: a guess."
         return (
             f"{self.verdict}: {said}. A step takes {_ms(self.step_ms)}, of which data cost "
             f"{_ms(max(0.0, self.headspace_ms))} ({max(0.0, share):.0%}, by {how}). "
-            f"Engine: {self.engine}."
+            f"Engine: {self.engine}.{few if 0 < self.pairs < ROUNDS else ''}"
         )
 
     def __str__(self) -> str:
@@ -96,6 +102,9 @@ class Diagnosis(Frozen):
                 lines.append(f"       {cause.code}")
         if self.tried_ms is not None:
             lines.append(f"Tried the first fix: a step took {_ms(self.tried_ms)}.")
+        if self.repeated:
+            said = f"{self.repeated:,} batches were repeated: do not keep what this run has saved."
+            lines.append(said)
         if self.missing:
             lines += textwrap.wrap(f"Not known here: {', '.join(self.missing)}.", 100)
         return "\n".join(lines)

@@ -8,12 +8,27 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+from collections import deque
 from collections.abc import Iterator, Sequence
+from time import perf_counter
 from typing import NamedTuple
 
-from loaderx.engines.base import workers_of
+from loaderx.engines.base import Made, Task, Timing, Work, workers_of
 from loaderx.loader.doctor.usage import Times, Used
-from loaderx.loader.trace import NEXT, PLACE, Recording
+from loaderx.loader.trace import MOST_EVENTS, NEXT, PLACE, Recording
+
+
+class Heard(Recording):
+    """A recording that also tells when the loop had what a worker made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.arrivals: deque[float] = deque(maxlen=MOST_EVENTS)  # of `tasks`
+
+    def made(self, made: Made | None, task: Task, work: Work, timing: Timing | None) -> None:
+        if made is not None:
+            self.arrivals.append(perf_counter())
+        super().made(made, task, work, timing)
 
 
 @dataclasses.dataclass(slots=True)
@@ -22,7 +37,7 @@ class Block:
 
     steps: int
     seconds: float
-    recording: Recording
+    recording: Heard
     used: Used
     first_steps: frozenset[int]  # those that begin an epoch
     began: float
@@ -40,9 +55,11 @@ class Evidence:
     steps: int = 0
     waits: Sequence[tuple[bool, float]] = ()  # of each step: is it an epoch's first; its wait
     place_s: float = 0.0
-    handing_s: float = 0.0  # in `next`, after the worker was done
+    handing_s: float = 0.0  # in `next`, from a worker's end of a task until the loop has it
     task_s: Sequence[float] = ()  # of each task, or of those of the loop that were timed
     stage_s: dict[str, float] = dataclasses.field(default_factory=dict)
+    in_loop: frozenset[str] = frozenset()  # stages that run in the loop's thread with any engine
+    in_loop_s: dict[str, float] = dataclasses.field(default_factory=dict)
     cpu_s: float = 0.0  # of what makes the elements, all workers together
     delayed_s: float = 0.0
     blocked_s: float = 0.0
@@ -72,22 +89,28 @@ class Evidence:
 
 
 def gather(evidence: Evidence, blocks: Sequence[Block]) -> Evidence:
-    """Adds what is in the blocks."""
+    """Adds what is in the blocks.
+
+    Without workers, tasks are those that `auto` has tried some with; they say nothing.
+    """
     steps, seconds = sum(one.steps for one in blocks), sum(one.seconds for one in blocks)
     if not steps:
         return evidence
     calls = [call for block in blocks for call in _calls(block)]
-    tasks = [made.ended - made.began for one in blocks for made, *_ in one.recording.tasks]
-    timed = [sum(timing.stages.values()) for one in blocks for timing in one.recording.timings]
+    by_workers = evidence.workers > 0
+    made = [task for one in blocks for task in one.recording.tasks if by_workers]
+    tasks = [made.ended - made.began for made, *_ in made]
+    timings = [timing for one in blocks for timing in _of_elements(one.recording)]
     loop, in_next, workers, process = (
         sum((getattr(used, name) for used in (one.used for one in blocks)), Times())
         for name in ("loop", "in_next", "workers", "process")
     )
-    by_workers = evidence.workers > 0
     making = sum(tasks) if by_workers else sum(call.wait_s for call in calls)
     times = workers if by_workers else in_next
     cpu, delayed = min(times.cpu, making), min(times.delayed, making)
-    stages = _stages([one.recording for one in blocks])
+    elements = _seconds(timings)
+    stages = _seconds([timing for *_, timing in made if timing is not None]) or elements
+    total = sum(stages.values()) or 1.0
     outside = seconds - sum(call.wait_s + call.place_s for call in calls)
     missing: set[str] = set().union(*(one.used.missing for one in blocks))
     if by_workers and not tasks:
@@ -97,9 +120,10 @@ def gather(evidence: Evidence, blocks: Sequence[Block]) -> Evidence:
         steps=steps,
         waits=[(call.is_first, call.wait_s) for call in calls],
         place_s=sum(call.place_s for call in calls) / steps,
-        handing_s=sum(call.handing_s for call in calls) / steps if tasks else 0.0,
-        task_s=tasks or timed,
-        stage_s={stage: share * making / steps for stage, share in stages.items()},
+        handing_s=sum(call.handing_s for call in calls) / steps if by_workers else 0.0,
+        task_s=tasks or [sum(timing.stages.values()) for timing in timings],
+        stage_s={stage: took / total * making / steps for stage, took in stages.items()},
+        in_loop_s={stage: elements.get(stage, 0.0) / steps for stage in evidence.in_loop},
         cpu_s=cpu / steps,
         delayed_s=delayed / steps,
         blocked_s=max(0.0, making - cpu - delayed) / steps,
@@ -116,13 +140,14 @@ class _Call(NamedTuple):
     is_first: bool  # of its epoch
     wait_s: float  # without placing
     place_s: float
-    handing_s: float  # after the last worker was done that it waited for
+    handing_s: float  # of what workers had done
 
 
 def _calls(block: Block) -> Iterator[_Call]:
     events = block.recording.events
     places = [event for event in events if event.name == PLACE]
-    ends = sorted(made.ended for made, *_ in block.recording.tasks)
+    ends = [made.ended for made, *_ in block.recording.tasks]
+    arrivals = [*block.recording.arrivals]
     for call in (event for event in events if event.name == NEXT):
         place_s = sum(
             one.ended - one.began
@@ -130,19 +155,25 @@ def _calls(block: Block) -> Iterator[_Call]:
             if call.began <= one.began and one.ended <= call.ended
         )
         wait_s = max(0.0, call.ended - call.began - place_s)
-        until = bisect.bisect_left(ends, call.ended)
-        waited_s = max(0.0, ends[until - 1] - call.began) if until else 0.0
+        handing_s, since = 0.0, call.began
+        first, after = (bisect.bisect(arrivals, at) for at in (call.began, call.ended))
+        for ended, arrived in zip(ends[first:after], arrivals[first:after], strict=True):
+            handing_s += max(0.0, arrived - max(since, ended))
+            since = arrived
         is_first = call.about["step"] in block.first_steps
-        yield _Call(is_first, wait_s, place_s, max(0.0, wait_s - waited_s))
+        yield _Call(is_first, wait_s, place_s, handing_s)
 
 
-def _stages(recordings: Sequence[Recording]) -> dict[str, float]:
-    """The share of each stage in the time that elements take."""
+def _of_elements(recording: Heard) -> list[Timing]:
+    """The timings of elements.  Those of a stream have the times of its units, too."""
+    timings = [*recording.timings]
+    return [timing for timing in timings if not timing.ended] or timings
+
+
+def _seconds(timings: Sequence[Timing]) -> dict[str, float]:
+    """The time of each stage."""
     found: dict[str, float] = {}
-    for recording in recordings:
-        of_tasks = [timing for *_, timing in recording.tasks if timing is not None]
-        for timing in of_tasks or recording.timings:
-            for stage, seconds in timing.stages.items():
-                found[stage] = found.get(stage, 0.0) + seconds
-    total = sum(found.values()) or 1.0
-    return {stage: seconds / total for stage, seconds in found.items()}
+    for timing in timings:
+        for stage, seconds in timing.stages.items():
+            found[stage] = found.get(stage, 0.0) + seconds
+    return found

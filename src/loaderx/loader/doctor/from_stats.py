@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loaderx.engines.base import Work, cores
-from loaderx.loader.doctor.causes import diagnose, user_stages
+from loaderx.loader.doctor.causes import diagnose, stages_in_loop, user_stages
 from loaderx.loader.doctor.diagnosis import Diagnosis
 from loaderx.loader.doctor.evidence import Evidence
 from loaderx.loader.stats import Stats
@@ -23,6 +23,7 @@ def diagnosis(stats: Stats, work: Work | None) -> Diagnosis:
         gap_s=stats.waited_s * each,
         is_measured=False,
         stage_s=stages,
+        in_loop_s={stage: stages.get(stage, 0.0) for stage in stages_in_loop(work)},
         cpu_s=sum(stages.values()),
         user_stages=user_stages(work),
         cores=cores(),

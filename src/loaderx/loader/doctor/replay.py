@@ -1,44 +1,57 @@
 """Measures what a step costs without its data: real and replayed blocks of steps take turns.
 
 An `Examination` takes the place of ``next`` of the loader that a program trains with.  In real
-blocks it hands out the batches of the loader; in replayed blocks the last few of them again, which
-are on the device already.  Both kinds see the same noise of the machine, and their difference is
-what the data cost.  The other loaders of the program run as ever.
+blocks it hands out the batches of the loader; in replayed blocks copies of the last few of them,
+which are on the device already.  Both kinds see the same noise of the machine, and their difference
+is what the data cost.  The other loaders of the program run as ever.
 
 A model that was trained on replayed batches is worth nothing.  So from the first of them on, states
-of the loader raise, and the program ends with the last block.
+of the loader raise, as Orbax does, and the program ends with the last block.  Whatever else it
+saves cannot be seen from here, so the diagnosis says that batches were repeated.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
+import re
+import signal
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from statistics import mean, median
 from time import perf_counter
-from typing import Any
+from typing import Any, NoReturn
 
-from loaderx.engines.base import Session, cores, workers_of
-from loaderx.errors import StateError
-from loaderx.loader.doctor.causes import diagnose, user_stages
-from loaderx.loader.doctor.diagnosis import Diagnosis
-from loaderx.loader.doctor.evidence import Block, Evidence, gather
+from loaderx.engines.base import Engine, Session, cores, workers_of
+from loaderx.errors import StateError, warn_user
+from loaderx.loader.devices import processes
+from loaderx.loader.doctor.causes import diagnose, stages_in_loop, user_stages
+from loaderx.loader.doctor.diagnosis import ROUNDS, Diagnosis
+from loaderx.loader.doctor.evidence import Block, Evidence, Heard, gather
 from loaderx.loader.doctor.usage import ThreadClock, Times, Usage, used_between
 from loaderx.loader.iterator import LoaderIterator
-from loaderx.loader.loader import engine_of
-from loaderx.loader.stats import Counters
+from loaderx.loader.loader import ENGINES, DataLoader, engine_of
+from loaderx.loader.stats import Listening
 from loaderx.loader.stream_iterator import StreamIterator
 from loaderx.loader.tasks.plan_work import PlanWork, are_fetched
 from loaderx.loader.tasks.units import UnitWork
-from loaderx.loader.trace import NEXT, Recording
-from loaderx.tree import Tree, flatten, map_leaves
+from loaderx.loader.trace import NEXT
+from loaderx.tree import LEAF, Tree, flatten
 
 WARM_STEPS = 20  # before the first block
-ROUNDS = 3
 BLOCK_S = 0.4  # a block takes about so long
 LEAST_STEPS, MOST_STEPS = 24, 4000
 KEPT = 4  # batches that are replayed
+PATIENCE = 10 * WARM_STEPS  # of another loop, after which the chosen one is given up
+WAKE = getattr(signal, "SIGURG", 0)  # most programs leave it alone; Windows has none
+NO_TRACE = "trace() and watch() do nothing while the doctor listens: no file is written."
+SEVERAL_PROCESSES = (
+    "jax runs in several processes, which would repeat batches for different numbers of steps, and "
+    "wait for each other for ever. Examine the program in a single process; or let it call "
+    "loader.stats(), loader.trace(path) and loaderx.jax.fleet(loader)."
+)
 
 
 class Examined(SystemExit):
@@ -46,25 +59,28 @@ class Examined(SystemExit):
 
 
 class Examination:
-    """The steps of one loader of a program."""
+    """The steps of one loop of a program."""
 
     def __init__(self, steps: int | None = None, *, tries: bool = False) -> None:
         self._wanted_steps, self._tries = steps, tries
-        self._trial: Session | None = None  # with the first fix
+        self._first_fix: Engine | None = None  # that is tried
+        self._trials: dict[PlanWork | UnitWork, Session] = {}  # with the first fix
         self._next: Callable[[LoaderIterator[Any]], Any] = LoaderIterator.__next__
-        self._states = {kind: kind.get_state for kind in (LoaderIterator, StreamIterator)}
-        self._warming: dict[int, _Warming] = {}  # by loader
-        self._chosen: _Warming | None = None
-        self._iterator: LoaderIterator[Any] | None = None  # the last one of the chosen loader
+        self._replaced: list[tuple[type, str, Any]] = []  # what others of their attributes were
+        self._loops: dict[str, _Loop] = {}  # by the chain of their loaders
+        self._chosen: _Loop | None = None
+        self._alone = Counter[_Loop]()  # steps of others since the last one of the chosen loop
         self._block: _Running | None = None
         self._copies: list[Tree] = []
-        self._handed: Tree = None
-        self._is_donated = False
+        self._copy_s = float("inf")
         self._engine = "none"
+        self._work: PlanWork | UnitWork | None = None
         self._compiling = _Compiling()
+        self._is_over = False
         self.real: list[Block] = []
         self.replayed: list[float] = []  # seconds of a step
-        self.has_replayed = False
+        self.repeated = 0  # batches
+        self.refusal = ""  # why nothing is examined
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -73,80 +89,127 @@ class Examination:
         def examined(iterator: LoaderIterator[Any]) -> Any:
             return self._take(iterator)
 
-        def refused(*_: object) -> Any:
+        can_wake = WAKE and threading.current_thread() is threading.main_thread()
+        before = signal.signal(WAKE, self._woken) if can_wake else None
+        try:
+            self._replace(LoaderIterator, "__next__", examined)
+            for kind in (LoaderIterator, StreamIterator):
+                for name in ("get_state", "__getstate__"):
+                    self._guard(kind, name, self._refuse_repeated)
+                for name in ("seek", "set_state"):
+                    self._guard(kind, name, self._moved)
+            for name in ("trace", "watch"):
+                self._replace(DataLoader, name, lambda *_, **__: warn_user(NO_TRACE))
+            yield
+        finally:
+            for owner, name, old in reversed(self._replaced):
+                setattr(owner, name, old)
+            if can_wake:
+                signal.signal(WAKE, before or signal.SIG_DFL)
+            self._compiling.stop()
+            for loop in self._loops.values():
+                loop.listening.trace = None
+            for session in self._trials.values():
+                session.close()
+
+    def _replace(self, owner: type, name: str, new: object) -> None:
+        self._replaced.append((owner, name, getattr(owner, name)))
+        setattr(owner, name, new)
+
+    def _guard(self, owner: type, name: str, check: Callable[[Any], None]) -> None:
+        """Calls a function before a method, which may refuse."""
+        original = getattr(owner, name)
+
+        def guarded(of: Any, *given: Any, **named: Any) -> Any:
+            check(of)
+            return original(of, *given, **named)
+
+        self._replace(owner, name, guarded)
+
+    def _refuse_repeated(self, _: object) -> None:
+        if self.repeated:
             raise StateError(
                 "this program is examined by the doctor, which repeats batches: states and "
                 "checkpoints of such a run are worth nothing, and are not made."
             )
 
-        def state(kind: type[LoaderIterator[Any]]) -> Callable[..., Any]:
-            original = self._states[kind]
-            return lambda iterator: (refused if self.has_replayed else original)(iterator)
+    def _moved(self, iterator: LoaderIterator[Any]) -> None:
+        """The next batch must be the one at the new position, and not a repeated one."""
+        if self._loops.get(_chain(iterator)) is self._chosen:
+            self._drop_block()
 
-        changed: list[tuple[type, str, Any, Any]] = [
-            (LoaderIterator, "__next__", self._next, examined)
-        ]
-        for kind, original in self._states.items():
-            changed.append((kind, "get_state", original, state(kind)))
-        try:
-            for owner, name, _, new in changed:
-                setattr(owner, name, new)
-            yield
-        finally:
-            for owner, name, old, _ in changed:
-                setattr(owner, name, old)
-            self._compiling.stop()
-            for warming in self._warming.values():
-                warming.listening.stop()
-            if self._trial is not None:
-                self._trial.close()
+    def _drop_block(self) -> None:
+        self._block, self._copies = None, []
 
     # In place of `next`.
 
     def _take(self, iterator: LoaderIterator[Any]) -> Any:
-        warming = self._warming.get(id(iterator._counters))
-        if warming is None:
-            self._compiling.listen()
-            warming = self._warming[id(iterator._counters)] = _Warming(iterator._counters)
-        if self._chosen is None and len(warming.periods) >= WARM_STEPS:
-            self._chosen = warming
-        if warming is not self._chosen or threading.get_ident() != warming.thread:
-            return warming.step(lambda: self._next(iterator))
-        self._iterator = iterator
-        if self._trial is not None and iterator._session is not self._trial:
-            iterator.close()
-            iterator._session = self._trial
-        block = self._block or self._new_block(warming)
+        if self._is_over:  # in a thread that goes on
+            raise SystemExit(0)
+        loop = self._loop_of(iterator)
+        is_left = self._alone[loop] > PATIENCE and self._first_fix is None
+        if (self._chosen is None or is_left) and len(loop.periods) >= WARM_STEPS:
+            self._chosen, self.real, self.replayed = loop, [], []
+            loop.thread = threading.get_native_id()
+            self._drop_block()
+        if loop is not self._chosen or loop.thread != threading.get_native_id():
+            self._alone[loop] += 1
+            return loop.step(lambda: self._next(iterator))
+        self._alone.clear()
+        if self._first_fix is not None:
+            self._try_on(iterator, self._first_fix)
+        block = self._block or self._new_block(iterator, loop)
         if block.is_over:
-            self._end(block, warming)
-            block = self._new_block(warming)
+            self._end(block, iterator, loop)
+            block = self._new_block(iterator, loop)
         if block.is_replayed:
             return self._replay(iterator, block)
-        return self._real(iterator, block, warming)
+        return self._real(iterator, block, loop)
 
-    def _new_block(self, warming: _Warming) -> _Running:
-        usual = mean(warming.periods[WARM_STEPS // 2 :])
+    def _loop_of(self, iterator: LoaderIterator[Any]) -> _Loop:
+        chain, thread = _chain(iterator), threading.get_native_id()
+        if chain not in self._loops:
+            self._compiling.listen()
+            if processes()[1] > 1:
+                self.refusal = SEVERAL_PROCESSES
+                self._finish()
+            self._loops[chain] = _Loop(thread)
+        loop = self._loops[chain]
+        loop.listening = iterator._counters.listening
+        if loop.thread != thread and loop.thread not in {
+            one.native_id for one in threading.enumerate()
+        }:
+            loop.thread = thread  # it goes on in another one
+            self._drop_block()
+        return loop
+
+    def _new_block(self, iterator: LoaderIterator[Any], loop: _Loop) -> _Running:
+        manager = getattr(sys.modules.get("orbax.checkpoint"), "CheckpointManager", None)
+        if manager is not None and all(owner is not manager for owner, *_ in self._replaced):
+            self._guard(manager, "save", self._refuse_repeated)
+        usual = mean(loop.periods[WARM_STEPS // 2 :])
         steps = max(LEAST_STEPS, min(MOST_STEPS, round(BLOCK_S / max(usual, 1e-6))))
         if self._wanted_steps is not None:
             steps = max(8, self._wanted_steps // (2 * ROUNDS))
-        at_once = warming.steps_of_a_task
+        at_once = loop.steps_of_a_task
         steps, skipped = max(steps, 3 * at_once), 4
-        if self._iterator is not None and self._iterator._session is not None:
+        if iterator._session is not None:
             # As many may have been made while the block before was replayed.
-            skipped += self._iterator._session.window * at_once
-        is_replayed = self._trial is None and len(self.replayed) < len(self.real)
-        if self._trial is not None:
+            skipped += iterator._session.window * at_once
+        is_replayed = self._first_fix is None and len(self.replayed) < len(self.real)
+        if self._first_fix is not None:
             skipped += WARM_STEPS  # workers start
         if is_replayed:
             skipped += KEPT
-            self._copies = []
         self._block = made = _Running(steps + skipped, skipped, is_replayed=is_replayed)
         return made
 
-    def _real(self, iterator: LoaderIterator[Any], block: _Running, warming: _Warming) -> Any:
+    def _real(self, iterator: LoaderIterator[Any], block: _Running, loop: _Loop) -> Any:
         if block.step == block.skipped:
             settle()
-            block.begin(warming)
+            block.begin(loop)
+        # In each step, since `loader.close()` ends it.
+        loop.listening.trace = block.recording if block.clock else None
         first = _in_epoch(iterator)
         before = block.clock() if block.clock else Times()
         try:
@@ -164,85 +227,110 @@ class Examination:
             settle()
             block.begun = perf_counter()
         block.step += 1
-        if not self._is_donated and _is_deleted(self._handed):
-            self._is_donated = True  # the step takes its batch over: it needs its own each time
         if len(self._copies) < KEPT:
-            self._handed = self._next(iterator)
-            self._copies.append(_copied(self._handed))  # now: the step may take it over
-            return self._handed
-        self.has_replayed = True
-        batch = self._copies[block.step % KEPT]
-        self._handed = _copied(batch) if self._is_donated else batch
-        return self._handed
+            batch = self._next(iterator)
+            settle()
+            begun = perf_counter()
+            self._copies.append(_copied(batch))  # now: the step may change it, or take it over
+            settle()
+            self._copy_s = min(self._copy_s, perf_counter() - begun)
+            return batch
+        self.repeated += 1
+        return _copied(self._copies[block.step % KEPT])
 
-    def _end(self, block: _Running, warming: _Warming) -> None:
+    def _end(self, block: _Running, iterator: LoaderIterator[Any], loop: _Loop) -> None:
         settle()
         steps = block.step - block.skipped
         seconds = perf_counter() - block.begun
         if block.is_replayed:
             self.replayed.append(seconds / steps)
         else:
-            self.real.append(block.ended(steps, seconds, warming))
-            if self._trial is None and self._iterator is not None and self._iterator._session:
-                self._engine, _ = self._iterator._session.describe()
-        self._block = None
-        if len(self.replayed) == ROUNDS and (self._trial is not None or not self._begins_trial()):
+            self.real.append(block.ended(steps, seconds, loop))
+            if self._first_fix is None and iterator._session:
+                self._work = work_of(iterator)
+                in_order = self._work.is_in_order  # then no engine is used
+                self._engine = "inline" if in_order else iterator._session.describe()[0]
+        self._drop_block()
+        if len(self.replayed) == ROUNDS and (self._first_fix or not self._begins_trial()):
+            self._finish()
+
+    def _finish(self) -> NoReturn:
+        """Ends the program, whose main thread may wait for the one that runs the loop."""
+        self._is_over = True
+        main = threading.main_thread().ident
+        if main is None or main == threading.get_ident():
             raise Examined(0)
+        if WAKE:
+            signal.pthread_kill(main, WAKE)
+        raise SystemExit(0)  # a thread ends silently with this class alone
+
+    def _woken(self, *_: object) -> None:
+        raise Examined(0)
 
     def _begins_trial(self) -> bool:
         """Goes on with the first fix, if that is one of the loader's arguments."""
-        if not self._tries or self._iterator is None:
-            return False
         found = self.diagnosis()
-        options = dict(found.causes[0].options) if found.causes else {}
-        if not options:
+        options = dict(found.causes[0].options) if found.causes and self._tries else {}
+        kind = options.get("engine", found.engine.partition("(")[0])
+        if not options or kind not in ENGINES:
             return False
-        kind = options.pop("engine", found.engine.partition("(")[0])
         workers = options.pop("num_workers", int(workers_of(found.engine)) or None)
-        engine = engine_of(kind, workers, options.pop("prefetch", None))
-        self._trial = engine.session(work_of(self._iterator))
+        self._first_fix = engine_of(kind, workers, options.pop("prefetch", None))
         return True
+
+    def _try_on(self, iterator: LoaderIterator[Any], engine: Engine) -> None:
+        work = work_of(iterator)
+        if work not in self._trials:
+            self._trials[work] = engine.session(work)
+        if iterator._session is not self._trials[work]:
+            iterator.close()
+            iterator._session = self._trials[work]
 
     # Afterwards.
 
     def diagnosis(self) -> Diagnosis:
         """What was found; without replayed blocks, nothing but that."""
-        iterator, warming = self._iterator, self._chosen
+        loop, work = self._chosen, self._work
         rounds = min(len(self.real), len(self.replayed))
-        if iterator is None or iterator._session is None or warming is None or not rounds:
-            return diagnose(Evidence("none", 0.0, 0.0, is_measured=False))
+        if loop is None or work is None or not rounds:
+            found = diagnose(Evidence("none", 0.0, 0.0, is_measured=False))
+            return found.replace(repeated=self.repeated)
         steps = [block.seconds / block.steps for block in self.real[:rounds]]
-        gaps = [one - other for one, other in zip(steps, self.replayed, strict=False)]
-        # A busy machine makes blocks differ, too.  What all rounds agree in is real; of the rest,
+        # A busy machine makes blocks differ, too.  What three rounds agree in is real; of the rest,
         # only what was seen to take time in `next`.
         in_next = _in_next(self.real[:rounds])
-        gap = min(median(gaps), max(min(gaps), in_next))
+        # Copies cost time as well, but none if the loop only waits for the device meanwhile.
+        copy_s = min(self._copy_s, in_next)
+        gaps = [one - other + copy_s for one, other in zip(steps, self.replayed, strict=False)]
+        gap = min(median(gaps), max(min(gaps) if rounds == ROUNDS else 0.0, in_next))
         evidence = Evidence(self._engine, median(steps), gap, is_measured=True)
-        evidence.first_s, evidence.cores = warming.first_s, cores()
+        evidence.first_s, evidence.cores = loop.first_s, cores()
         evidence.compile_s = self._compiling.seconds_in(self.real)
-        work = work_of(iterator)
-        evidence.user_stages = user_stages(work)
+        evidence.user_stages, evidence.in_loop = user_stages(work), stages_in_loop(work)
         evidence.fetches = are_fetched(work._sources)
         found = diagnose(gather(evidence, self.real[:rounds]))
+        found = found.replace(pairs=rounds, repeated=self.repeated)
         tried = self.real[rounds:]
         if not tried:
             return found
         return found.replace(tried_ms=tried[0].seconds / tried[0].steps * 1e3)
 
 
-class _Warming:
-    """The first steps of a loader."""
+class _Loop:
+    """A loop of the program over a loader, which may be made anew in each epoch."""
 
-    def __init__(self, counters: Counters) -> None:
-        self.thread = threading.get_ident()
+    listening: Listening
+
+    def __init__(self, thread: int) -> None:
+        self.thread = thread
         self.periods: list[float] = []
         self.first_s = 0.0
+        self.recording = Heard()  # of its first steps
+        self.workers: set[str] = set()  # their names
         self._last = 0.0
-        self.listening = counters.listening
-        self.listening.stop()
-        self.listening.trace = self._recording = Recording()  # for the names of workers
 
     def step(self, take: Callable[[], Any]) -> Any:
+        self.listening.trace = self.recording
         begun = perf_counter()
         batch = take()
         now = perf_counter()
@@ -256,13 +344,8 @@ class _Warming:
     @property
     def steps_of_a_task(self) -> int:
         """Steps that a task makes: many, if it is a unit of a stream."""
-        tasks = len(self._recording.tasks) or len(self._recording.timings)
+        tasks = len(self.recording.tasks) or len(self.recording.timings)
         return max(1, round(len(self.periods) / tasks)) if tasks else 1
-
-    @property
-    def workers(self) -> set[str]:
-        """Names of the workers seen so far."""
-        return {made.worker for made, *_ in self._recording.tasks}
 
 
 class _Running:
@@ -275,23 +358,22 @@ class _Running:
         self.in_next = Times()
         self.first_steps: set[int] = set()
         self._usage: Usage | None = None
-        self.recording = Recording()
+        self.recording = Heard()
 
     @property
     def is_over(self) -> bool:
         return self.step >= self.steps
 
-    def begin(self, warming: _Warming) -> None:
-        self.clock, self._usage = ThreadClock(), Usage(warming.workers)
-        warming.listening.trace = self.recording
+    def begin(self, loop: _Loop) -> None:
+        loop.workers |= {made.worker for made, *_ in loop.recording.tasks}
+        self.clock, self._usage = ThreadClock(), Usage(loop.workers)
         self.begun = perf_counter()
 
-    def ended(self, steps: int, seconds: float, warming: _Warming) -> Block:
-        warming.listening.trace = None
+    def ended(self, steps: int, seconds: float, loop: _Loop) -> Block:
+        loop.listening.trace = None
         assert self._usage is not None
-        assert self.clock is not None
-        self.clock.close()
-        used = used_between(self._usage, Usage(warming.workers), self.in_next)
+        loop.workers |= {made.worker for made, *_ in self.recording.tasks}
+        used = used_between(self._usage, Usage(loop.workers), self.in_next)
         return Block(
             steps, seconds, self.recording, used, frozenset(self.first_steps),
             self.begun, self.begun + seconds,
@@ -359,10 +441,15 @@ def _in_epoch(iterator: LoaderIterator[Any]) -> bool:
     return iterator._in_epoch is None or iterator.epoch != iterator._in_epoch.epoch
 
 
-def _is_deleted(batch: Tree) -> bool:
-    return any(getattr(leaf, "is_deleted", bool)() for leaf in flatten(batch)[0])
+def _chain(iterator: LoaderIterator[Any]) -> str:
+    """Its stages: the same for loaders that are made anew in each epoch, with other seeds."""
+    return re.sub(r"seed=\d+", "", " ".join(iterator._chain))
 
 
 def _copied(batch: Tree) -> Tree:
-    """Copies of jax's arrays, since a step may take them over; others as they are."""
-    return map_leaves(lambda leaf: leaf.copy() if hasattr(leaf, "is_deleted") else leaf, batch)
+    """A batch of its own for each step, which may change it, or take it over; on its devices."""
+    try:
+        return copy.deepcopy(batch)
+    except Exception:  # it has an open file, for example, of which nobody can make another
+        leaves, structure = flatten(batch)
+        return batch if structure is LEAF else structure.build(map(_copied, leaves))

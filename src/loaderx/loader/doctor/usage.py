@@ -43,10 +43,9 @@ class ThreadClock:
         cpu, delayed, _ = os.pread(self._file, 100, 0).split()
         return Times(int(cpu) / 1e9, int(delayed) / 1e9)
 
-    def close(self) -> None:
+    def __del__(self) -> None:
         if self._file >= 0:
             os.close(self._file)
-            self._file = -1
 
 
 class Usage:
@@ -109,15 +108,18 @@ class Used(NamedTuple):
 
 def used_between(before: Usage, after: Usage, in_next: Times) -> Used:
     """The difference of two counts.  Workers that are not in both are left out."""
-    workers = Times()
-    for lane, times in after.workers.items():
-        if lane in before.workers:
-            workers = workers + (times - before.workers[lane])
+    workers, missing = Times(), before.missing | after.missing
+    for lane, times in before.workers.items():
+        now = after.workers.get(lane, Times())
+        if now.cpu < times.cpu:
+            missing.add("CPU time of workers that ended meanwhile")
+        elif lane in after.workers:
+            workers = workers + (now - times)
     return Used(
         after.loop - before.loop,
         in_next,
         after.process - before.process,
         workers,
         max(0, after.disk_bytes - before.disk_bytes),
-        frozenset(before.missing | after.missing),
+        frozenset(missing),
     )
