@@ -10,6 +10,7 @@ import pytest
 
 from loaderx import cli
 from loaderx.loader.doctor import replay
+from measured import measured
 
 SCRIPT = """
 import sys, time
@@ -40,6 +41,7 @@ def script(tmp_path, monkeypatch):
     return "train.py"
 
 
+@measured
 def test_a_script_is_diagnosed(script, capsys):
     before = sys.argv, sys.path
     assert cli.main(["doctor", "--steps", "48", script, "1000", "--epochs", "3"]) == 0
@@ -51,6 +53,7 @@ def test_a_script_is_diagnosed(script, capsys):
     assert (sys.argv, sys.path) == before
 
 
+@measured
 def test_json_has_nothing_else_among_it(script, capsys):
     assert cli.main(["doctor", "--json", "--try", "--steps", "48", script, "1000"]) == 0
     captured = capsys.readouterr()

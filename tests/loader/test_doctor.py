@@ -27,6 +27,7 @@ from loaderx.loader.doctor.evidence import Block, Evidence, Heard, gather
 from loaderx.loader.doctor.replay import Examination, Examined
 from loaderx.loader.doctor.usage import Times, Usage, Used, used_between
 from loaderx.loader.trace import LOOP, NEXT, Event
+from measured import measured
 from slow_programs import Program, device_step, rows, sleepy_batch, sleepy_record
 
 BUSY = "contended CPU"  # on a busy machine true, and not what was planted
@@ -40,6 +41,7 @@ def examine(program, **options):
 
 
 @pytest.mark.parametrize("make", slow_programs.STEADY, ids=lambda make: make.__name__)
+@measured
 def test_a_planted_cause_is_named_first(make):
     program = make()
     found = examine(program)
@@ -51,11 +53,13 @@ def test_a_planted_cause_is_named_first(make):
 
 
 @pytest.mark.parametrize("make", slow_programs.HEALTHY, ids=lambda make: make.__name__)
+@measured
 def test_healthy_programs_do_not_wait(make):
     found = examine(make())
     assert found.verdict in ("fine", "unclear"), str(found)
 
 
+@measured
 def test_a_predicted_fix_is_tried():
     found = examine(slow_programs.function_that_waits(), tries=True)
     assert found.causes[0].options["engine"] == "threads"
@@ -63,6 +67,7 @@ def test_a_predicted_fix_is_tried():
     assert "Tried the first fix: a step took" in str(found)
 
 
+@measured
 def test_a_fix_that_is_no_argument_is_not_tried():
     found = examine(slow_programs.waiting_for_a_device(), tries=True)
     assert (found.causes[0].kind, found.tried_ms) == ("device", None)
@@ -73,6 +78,7 @@ def sleepy_at_times(batch):
     return batch
 
 
+@measured
 def test_a_fix_for_an_engine_of_the_users_is_not_tried():
     with ThreadPoolExecutor(1) as pool:
         engine = Executor(pool, num_workers=1)
@@ -159,6 +165,7 @@ def test_a_loader_that_is_made_anew_in_each_epoch_is_one_loop(train):
     assert train(batches).diagnosis().pairs == 3
 
 
+@measured
 def test_the_first_fix_is_tried_on_loaders_that_are_made_anew():
     examination, seen = Examination(48, tries=True), []
     with examination.running(), pytest.raises(Examined):
@@ -298,6 +305,20 @@ def test_replayed_batches_do_not_move_the_iterator():
     assert len(steps) > len(set(steps))  # and some came again
 
 
+def test_arrays_of_jax_are_copied_only_if_steps_take_them_over(train):
+    """Copies of large ones take time, on a CPU as much as placing them."""
+    import jax
+
+    loader, seen = DataLoader(rows().batch(8), engine="inline", sharding=jax.devices()[0]), []
+
+    def batches(_):
+        while True:
+            yield from loader
+
+    train(batches, lambda batch: seen.append(batch["x"]))
+    assert len({id(one) for one in seen[-8:]}) == replay.KEPT
+
+
 def test_a_step_that_takes_over_its_batch_gets_copies():
     import jax
 
@@ -388,6 +409,8 @@ def test_threads_that_wait_for_each_other_hold_the_gil():
     assert kinds(**changes) == ["GIL"]
     assert kinds(**changes, process_busy=2.0)[0] == "function"
     assert kinds(**changes, process_busy=0.1)[0] == "function"
+    asleep = {"engine": "threads(2)", "cpu_s": 0.001, "blocked_s": 0.039}
+    assert kinds(**asleep)[0] == "function"  # the loop is what is busy
 
 
 def test_a_cpu_that_is_not_free_is_no_fault_of_the_function():
@@ -406,6 +429,15 @@ def test_sources_that_wait():
 def test_placing_comes_off_the_gap_first():
     assert kinds(place_s=0.015)[0] == "placement"
     assert kinds(place_s=0.002)[0] == "function"
+
+
+def test_transfers_go_on_behind_next():
+    """What a step waits for, though `next` has returned long before."""
+    quick = {"waits": [(False, 0.002)] * 100, "place_s": 0.003, "cpu_s": 0.002}
+    placement, *_ = diagnose(dataclasses.replace(SEEN, **quick)).causes
+    assert (placement.kind, placement.share_ms) == ("placement", pytest.approx(18))
+    assert "takes 18 ms, of which the loop is in `next` for 3 ms" in placement.evidence
+    assert kinds(**quick, delayed_s=0.004)[0] != "placement"  # but workers take the step's CPUs
 
 
 def test_what_comes_late_from_a_worker_is_transport():
@@ -543,6 +575,7 @@ def test_workers_that_ended_are_missing():
 # From statistics ----------------------------------------------------------------------------------
 
 
+@measured
 def test_a_loader_is_asked_without_any_replay():
     with DataLoader(rows().take(64).map(sleepy_record).batch(8), engine=Threads(1)) as loader:
         list(loader)
@@ -557,6 +590,7 @@ def test_a_loader_that_did_nothing_is_not_known():
     assert DataLoader(Dataset.range(10)).doctor().verdict == "unknown"
 
 
+@measured
 def test_stats_have_a_verdict():
     with DataLoader(rows().take(64).map(sleepy_record).batch(8), engine="inline") as loader:
         list(loader)

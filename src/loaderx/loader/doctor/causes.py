@@ -18,6 +18,7 @@ from loaderx.sources import Source
 SMALL_SHARE = 0.03  # of a step: smaller causes are not named
 HIGH = 0.5  # share of making from which it is CPU-bound, blocked, delayed
 DELAYED = 0.3
+CONTENDED = 0.1  # share of a gap that what makes batches waits for a CPU, from which steps do, too
 UNEVEN = 4.0  # times the usual: what takes longer is far from it
 UNEVEN_SHARE = 0.3  # of the whole time, from which what is far from the usual is a cause
 GIL_BUSY = (0.7, 1.3)  # CPUs that threads use together when one lock lets one of them run
@@ -70,7 +71,9 @@ def _causes_of_gap(seen: Evidence) -> Iterator[Cause]:
         left -= share
         yield _compilation(seen, share)
     if seen.place_s:
-        share = min(left, seen.place_s)
+        behind = max(0.0, left - seen.place_s - sum(wait for _, wait in seen.waits) / seen.steps)
+        # Transfers go on behind `next`; so do workers, which may take the CPUs of the step.
+        share = min(left, seen.place_s + behind * (seen.delayed_s < CONTENDED * seen.gap_s))
         left -= share
         yield _placement(seen, share)
     for stage, seconds in seen.in_loop_s.items():
@@ -142,7 +145,9 @@ def _holds_gil(seen: Evidence) -> bool:
     is_threads = seen.engine.startswith("threads(") and seen.workers > 1
     low, high = GIL_BUSY
     is_blocked = seen.blocked_s > 0.25 * seen.made_s
-    return is_threads and is_blocked and low <= seen.process_busy <= high and seen.cpu_s > 0
+    # Else they wait for something else, and the loop is what is busy.
+    is_busy = seen.workers * seen.cpu_s > HIGH * (seen.cpu_s + seen.blocked_s)
+    return is_threads and is_blocked and is_busy and low <= seen.process_busy <= high
 
 
 def _ms(seconds: float) -> str:
@@ -281,7 +286,8 @@ def _placement(seen: Evidence, share: float) -> Cause:
     return Cause(
         "placement",
         share * 1e3,
-        f"Placing a batch on the devices takes {_ms(seen.place_s)} of the loop's time.",
+        f"Placing a batch on the devices takes {_ms(share)}, of which the loop is in `next` for "
+        f"{_ms(min(share, seen.place_s))}.",
         "Send less: bytes (uint8) instead of floats, converted inside the step; or a smaller type.",
         "",
         _after(seen, share),

@@ -38,7 +38,7 @@ from loaderx.loader.stream_iterator import StreamIterator
 from loaderx.loader.tasks.plan_work import PlanWork, are_fetched
 from loaderx.loader.tasks.units import UnitWork
 from loaderx.loader.trace import NEXT
-from loaderx.tree import LEAF, Tree, flatten
+from loaderx.tree import Tree, flatten
 
 WARM_STEPS = 20  # before the first block
 BLOCK_S = 0.4  # a block takes about so long
@@ -72,6 +72,7 @@ class Examination:
         self._alone = Counter[_Loop]()  # steps of others since the last one of the chosen loop
         self._block: _Running | None = None
         self._copies: list[Tree] = []
+        self._are_donated = False
         self._copy_s = float("inf")
         self._engine = "none"
         self._work: PlanWork | UnitWork | None = None
@@ -152,6 +153,8 @@ class Examination:
             self._chosen, self.real, self.replayed = loop, [], []
             loop.thread = threading.get_native_id()
             self._drop_block()
+            self._are_donated = any(map(_is_donated, flatten(loop.watched)[0]))
+            loop.watched = ()
         if loop is not self._chosen or loop.thread != threading.get_native_id():
             self._alone[loop] += 1
             return loop.step(lambda: self._next(iterator))
@@ -231,12 +234,25 @@ class Examination:
             batch = self._next(iterator)
             settle()
             begun = perf_counter()
-            self._copies.append(_copied(batch))  # now: the step may change it, or take it over
+            self._copies.append(self._copied(batch))  # now: the step may change it
             settle()
             self._copy_s = min(self._copy_s, perf_counter() - begun)
             return batch
         self.repeated += 1
-        return _copied(self._copies[block.step % KEPT])
+        return self._copied(self._copies[block.step % KEPT])
+
+    def _copied(self, batch: Tree) -> Tree:
+        """A batch of its own for each step, which may change it.
+
+        Arrays of JAX are the same ones, unless the program donates them: on a CPU, copies of large
+        ones take longer than the step.
+        """
+        leaves, structure = flatten(batch)
+        kept = [
+            leaf if hasattr(leaf, "is_deleted") and not self._are_donated else _own(leaf)
+            for leaf in leaves
+        ]
+        return structure.build(kept)
 
     def _end(self, block: _Running, iterator: LoaderIterator[Any], loop: _Loop) -> None:
         settle()
@@ -327,6 +343,7 @@ class _Loop:
         self.first_s = 0.0
         self.recording = Heard()  # of its first steps
         self.workers: set[str] = set()  # their names
+        self.watched: Tree = ()  # an early batch: does the program donate it?
         self._last = 0.0
 
     def step(self, take: Callable[[], Any]) -> Any:
@@ -334,6 +351,8 @@ class _Loop:
         begun = perf_counter()
         batch = take()
         now = perf_counter()
+        if len(self.periods) == WARM_STEPS // 2:
+            self.watched = batch
         if self._last:
             self.periods.append(now - self._last)
         else:
@@ -446,10 +465,13 @@ def _chain(iterator: LoaderIterator[Any]) -> str:
     return re.sub(r"seed=\d+", "", " ".join(iterator._chain))
 
 
-def _copied(batch: Tree) -> Tree:
-    """A batch of its own for each step, which may change it, or take it over; on its devices."""
+def _own(leaf: Any) -> Any:
+    """A copy, on the leaf's own devices."""
     try:
-        return copy.deepcopy(batch)
+        return copy.deepcopy(leaf)
     except Exception:  # it has an open file, for example, of which nobody can make another
-        leaves, structure = flatten(batch)
-        return batch if structure is LEAF else structure.build(map(_copied, leaves))
+        return leaf
+
+
+def _is_donated(leaf: Any) -> bool:
+    return hasattr(leaf, "is_deleted") and leaf.is_deleted()
