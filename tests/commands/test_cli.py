@@ -93,9 +93,15 @@ def test_it_can_be_interrupted_while_commands_are_imported(monkeypatch):
         ('open it with loaderx.sources.Csv(path, delimiter=";");', 'say --delimiter ";";'),
         ("say which with format=.", "say which with --format."),
         ("Give another folder with `cache=`", "Give another folder with --cache"),
+        (
+            "open it with loaderx.sources.Csv(path, header=False).",
+            "open it in Python with loaderx.sources.Csv(path, header=False).",
+        ),
+        ("`path` is empty.", "the path is empty."),
+        ("`step` must be at least 0", "--step must be at least 0"),
         ("nothing to say", "nothing to say"),
     ],
 )
 def test_advice_is_in_the_words_of_the_command_line(text, told):
-    has = {"split", "columns", "fill", "format", "delimiter", "cache"}
+    has = {"split", "columns", "fill", "format", "delimiter", "cache", "step"}
     assert words.in_options(text, has) == told
