@@ -88,7 +88,7 @@ def test_a_batch_of_a_chain(script, capsys):
     lines = out.splitlines()
     assert lines[:2] == ["step 12: 4 records", "row  index  epoch"]
     assert [int(line.split()[1]) for line in lines[2:6]] == batch["label"].tolist()
-    assert lines[6] == "the dataset ends after 5 steps: this one is in loop 3 over the loader"
+    assert lines[6] == "the dataset has 5 steps: this one is in loop 3 over it"
     assert lines[7].startswith("x      float64[4,2]  from ")
     assert lines[9] == "written to batch.npz"
     with np.load("batch.npz") as found:

@@ -64,8 +64,7 @@ def run(options: argparse.Namespace) -> bool:
     say(f"step {step:,}: {loader.records(step, near=near)!r}")
     steps = loader._node.length  # None if it is endless, and of a stream
     if steps and step >= steps:
-        loop = f"loop {step // steps + 1:,} over the loader"
-        say(f"the dataset ends after {steps:,} steps: this one is in {loop}")
+        say(f"the dataset has {steps:,} steps: this one is in loop {step // steps + 1:,} over it")
     if options.show or npz is not None:
         batch = _batch(loader, saved, step)
         if options.show:
