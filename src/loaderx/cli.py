@@ -27,18 +27,21 @@ _DOCS = "docs/command_line.md shows every command with its output."
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code; ``--help`` and ``--version`` raise SystemExit."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # it was closed, as by `>&-`
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     broken = installation_problem()
     if broken is not None:
         print(broken, file=sys.stderr)
         return UNUSABLE
-    parser = command_parser()
-    options = parser.parse_args(argv)
-    if options.command is None:
-        parser.print_help()
-        return OK
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # not every terminal can show a µ
     try:
+        parser = command_parser()
+        options = parser.parse_args(argv)
+        if options.command is None:
+            parser.print_help()
+            return OK
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="replace")  # not every terminal can show a µ
         code = _run(options)
         sys.stdout.flush()
         return code
@@ -78,6 +81,7 @@ def command_parser() -> argparse.ArgumentParser:
 
 def _run(options: argparse.Namespace) -> int:
     from loaderx.commands.words import in_options
+    from loaderx.display.values import plain_text
     from loaderx.errors import LoaderxError
 
     def in_words(text: object) -> str:
@@ -90,7 +94,7 @@ def _run(options: argparse.Namespace) -> int:
     except BrokenPipeError:
         raise
     except (LoaderxError, OSError) as error:
-        print(in_words(error), file=sys.stderr)
+        print(plain_text(" ".join(in_words(error).splitlines())), file=sys.stderr)
         return UNUSABLE
     finally:
         warnings.formatwarning = usual

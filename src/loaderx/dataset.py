@@ -1191,6 +1191,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         """
         from loaderx.display.show import show, show_records  # late: few programs look at pictures
 
+        n = check_int("n", n, least=1)
         elements = self.head(1 if self._node.batched else n)
         if not elements:
             raise ArgumentError("there is nothing to show: the stream is empty.")

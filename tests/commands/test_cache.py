@@ -41,6 +41,13 @@ def age(place, days):
         os.utime(file, (time.time() - days * DAY_S,) * 2)
 
 
+def test_a_file_is_no_cache(capsys, tmp_path):
+    (tmp_path / "x").write_text("")
+    assert cli.main(["cache", "--cache", str(tmp_path / "x")]) == 2
+    expected = f"loaderx cache: the cache must be a folder, and {tmp_path / 'x'} is a file.\n"
+    assert capsys.readouterr().err == expected
+
+
 def test_entries_are_listed(capsys, cache, tmp_path):
     *rows, total, advice = shown(capsys, cache)
     assert total.startswith("3 entries, ")

@@ -218,6 +218,21 @@ def test_cells_between_other_delimiters(capsys, tmp_path):
     assert [int(record["b"]) for record in Dataset.open(tmp_path / "out")] == [2, 4]
 
 
+def test_delimiters_are_for_csv_files(capsys, tmp_path, lines):
+    for path, more, found in (
+        (lines, (), "jsonl"),
+        (f"{tmp_path}/*.parquet", (), "parquet"),
+        ("x.csv", ("--format", "jsonl"), "jsonl"),
+    ):
+        code, _, err = run(capsys, path, tmp_path / "out", "--delimiter", ";", *more)
+        assert code == 2
+        assert err == f"loaderx convert: --delimiter is for CSV files, and the format is {found}.\n"
+    (tmp_path / "x.txt").write_text("a;b\n1;2\n")
+    assert cli.main(["head", str(tmp_path / "x.txt"), "--delimiter", ";"]) == 0
+    lines.write_text("a;b\n1;2\n")
+    assert cli.main(["head", str(lines), "--delimiter", ";", "--format", "csv"]) == 0
+
+
 @pytest.mark.parametrize("shard", ["2/2", "1", "a/b", "-1/2", "1/2/3"])
 def test_wrong_shards(capsys, tmp_path, lines, shard):
     with pytest.raises(SystemExit):

@@ -41,6 +41,12 @@ def script(tmp_path, monkeypatch):
     return "train.py"
 
 
+def test_only_the_script_is_required(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["doctor"])
+    assert capsys.readouterr().err.endswith("arguments are required: script\n")
+
+
 @measured
 def test_a_script_is_diagnosed(script, capsys):
     before = sys.argv, sys.path

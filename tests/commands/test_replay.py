@@ -31,6 +31,15 @@ def stream():
 
 def number():
     return 5
+
+def of_path(path):
+    return path
+
+def failing():
+    raise KeyError("no such split")
+
+def importing():
+    import no_such_package
 """
 
 
@@ -49,6 +58,14 @@ def script(tmp_path, monkeypatch):
         (tmp_path / f"{name}.json").write_text(json.dumps(iterator.get_state()))
         (tmp_path / "checkpoints" / name).mkdir(parents=True)
         asyncio.run(saved(iterator, tmp_path / "checkpoints" / name))
+    (tmp_path / "broken_script.py").write_text("def chain(:\n")
+    (tmp_path / "empty").mkdir()
+    for step in (3, 4):  # as Orbax writes them with JsonSave
+        for item in ("data", "params", "options/metadata"):
+            (tmp_path / "orbax" / str(step) / item).mkdir(parents=True)
+        place = tmp_path / "orbax" / str(step)
+        (place / "data" / "metadata").write_text((tmp_path / "chain.json").read_text())
+        (place / "params" / "metadata").write_text('{"rate": 0.1}')
     yield functions
     sys.modules.pop("script_to_replay", None)
 
@@ -71,11 +88,21 @@ def test_a_batch_of_a_chain(script, capsys):
     lines = out.splitlines()
     assert lines[:2] == ["step 12: 4 records", "row  index  epoch"]
     assert [int(line.split()[1]) for line in lines[2:6]] == batch["label"].tolist()
-    assert lines[6].startswith("x      float64[4,2]  from ")
-    assert lines[8] == "written to batch.npz"
+    assert lines[6] == "the dataset has 5 steps: this one is in loop 3 over it"
+    assert lines[7].startswith("x      float64[4,2]  from ")
+    assert lines[9] == "written to batch.npz"
     with np.load("batch.npz") as found:
         assert all(np.array_equal(found[name], leaf) for name, leaf in batch.items())
         assert sorted(found) == ["label", "x"]
+
+
+@pytest.mark.parametrize("place", ["orbax/3", "orbax/3/data", "orbax/3/data/metadata"])
+def test_a_state_that_orbax_has_written_as_json(script, capsys, place):
+    told = replayed(capsys, "chain", place, 4)
+    assert told == replayed(capsys, "chain", "chain.json", 4)
+    assert told[0] == 0
+    assert told[1].startswith("step 4: 4 records\n")
+    assert "loop" not in told[1]
 
 
 @pytest.mark.parametrize("step", [2, 5, 7])
@@ -138,7 +165,35 @@ def test_a_file_that_cannot_be_written(script, capsys):
             "script_to_replay:chain",
             "nowhere",
             "1",
-            "nowhere has no state of a loader (no file like part-0-of-1.json).",
+            "there is no file or folder nowhere.",
+        ),
+        (
+            "script_to_replay:chain",
+            "empty",
+            "1",
+            "empty has no state of a loader (no file like part-0-of-1.json).",
+        ),
+        ("script_to_replay:of_path", "chain.json", "1", "of_path must take no arguments."),
+        (
+            "script_to_replay:failing",
+            "chain.json",
+            "1",
+            "script_to_replay:failing failed: KeyError: 'no such split' (script_to_replay.py, "
+            "line 26)",
+        ),
+        (
+            "script_to_replay:importing",
+            "chain.json",
+            "1",
+            "script_to_replay:importing failed: ModuleNotFoundError: No module named "
+            "'no_such_package' (script_to_replay.py, line 29)",
+        ),
+        ("broken_script:chain", "chain.json", "1", "broken_script failed: SyntaxError: "),
+        (
+            "script_to_replay:chain",
+            "orbax",
+            "1",
+            "orbax has several states, choose one: orbax/3/data/metadata, orbax/4/data/metadata.",
         ),
         (
             "script_to_replay:chain",
@@ -161,4 +216,4 @@ def test_what_cannot_be_replayed(script, capsys, function, state, step, message)
     assert (code, out) == (2, "")
     assert err.startswith("loaderx replay: ")
     assert message in err
-    assert "Traceback" not in err
+    assert err.count("\n") == 1

@@ -124,7 +124,9 @@ def test_what_cannot_be_shown(folder, capsys):
     assert refused(capsys, "script_to_view:chain", "--split", "train") == (
         "loaderx view: --split is for files, and script_to_view:chain is a function.\n"
     )
-    assert "port 70000 cannot be used" in refused(capsys, "x.csv", "--port", "70000")
+    told = refused(capsys, "x.csv", "--port", "70000")
+    assert "port 70000 cannot be used" in told
+    assert ".." not in told
 
 
 def test_a_browser_is_opened_where_there_is_a_screen(folder, monkeypatch, capsys):

@@ -164,6 +164,9 @@ def test_datasets_and_loaders():
         Dataset.range(9).filter(lambda x: False).show()
     with pytest.raises(ArgumentError, match="`n` must be at least 1, got 0"):
         dataset.head(0)
+    for each in (dataset, dataset.batch(4), loader):
+        with pytest.raises(ArgumentError, match="`n` must be at least 1, got -1"):
+            each.show(-1)
 
 
 def test_the_classes_of_a_dataset_are_named(tmp_path):

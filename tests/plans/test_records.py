@@ -222,6 +222,10 @@ def test_a_table_is_short():
             "records of one.",
         ),
         (
+            lambda ds: Dataset.range(9).steps_of(3, part="a"),
+            "there is no part 'a': the dataset has no parts. Leave `part` out.",
+        ),
+        (
             lambda ds: ds.steps_of([1, 12], part="a"),
             "there is no record 12 of 'a': it has 12 records, numbered from 0.",
         ),

@@ -140,7 +140,7 @@ def test_there_are_no_other_pages(server, place):
 def test_bad_numbers(server, place, number):
     found = ask(server, f"/{server.token}/{place}{number}")
     assert found.status == 400
-    assert "must be a number from 0 on" in found.text
+    assert "must be a number from 0 to 999,999,999,999,999,999." in found.text
 
 
 def test_numbers_that_are_too_large(server):

@@ -21,6 +21,7 @@ import time
 from loaderx.commands.opening import CACHE_HELP
 from loaderx.commands.terminal import cut, faint, say, terminal_width
 from loaderx.display.values import plain_text, size_text
+from loaderx.errors import FileError
 from loaderx.sources.cache.entries import CacheEntry, cache_entries, remove_entry
 from loaderx.sources.cache.folder import cache_folder
 from loaderx.sources.cache.owners import ABANDONED_S
@@ -48,6 +49,8 @@ def run(options: argparse.Namespace) -> bool:
     """Lists the entries that were not used for some days, or removes them."""
     place = cache_folder(options.cache).folder
     assert place is not None
+    if os.path.isfile(place):
+        raise FileError(f"the cache must be a folder, and {place} is a file.")
     now, least = time.time(), options.older_than * _DAY_S
     chosen = [one for one in cache_entries(place) if now - one.used_s >= least]
     kept = 0

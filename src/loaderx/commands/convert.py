@@ -24,7 +24,7 @@ from loaderx import Dataset, engines, image
 from loaderx.commands.head import at_least_one
 from loaderx.commands.opening import Opening, add_opening
 from loaderx.commands.terminal import faint, say
-from loaderx.display.values import size_text
+from loaderx.display.values import plain_text, size_text
 from loaderx.errors import ArgumentError, FileError, LoaderxError, RecordError, StackError
 from loaderx.frozen import Frozen
 from loaderx.loader.failures import Failure
@@ -117,8 +117,8 @@ class _NamesBadRecords(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if self.left and isinstance(record.args, tuple) and isinstance(record.args[0], Failure):
-            self.left -= 1
-            sys.stderr.write(f"left out: {record.args[0].record}: {record.args[0].error}\n")
+            self.left, one = self.left - 1, record.args[0]
+            sys.stderr.write(f"left out: {plain_text(f'{one.record}: {one.error}')}\n")
 
 
 class _Decodable(Frozen):

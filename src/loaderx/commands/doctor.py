@@ -33,7 +33,8 @@ from loaderx.loader.doctor.replay import WARM_STEPS, Examination, Examined
 
 def add(command: argparse.ArgumentParser) -> None:
     command.add_argument("script", help="the program, a Python file")
-    command.add_argument("arguments", nargs=argparse.REMAINDER, help="its own arguments")
+    own = command.add_argument("arguments", nargs=argparse.REMAINDER, help="its own arguments")
+    own.required = False  # else an error without a script names them, too
     command.add_argument(
         "--steps", type=at_least_one, metavar="N", help="steps to measure, by default some seconds"
     )

@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> bool:
         _show(found, name, [other for other, _ in others])
     for number, reason in found.problems.items():
         told = in_options(reason, vars(options))
-        sys.stderr.write(f"record {number} cannot be read: {told}\n")
+        sys.stderr.write(f"record {number} cannot be read: {plain_text(told)}\n")
     return not found.problems
 
 

@@ -12,7 +12,9 @@ from loaderx.errors import ArgumentError
 from loaderx.sources import Csv
 from loaderx.sources.base import Source
 from loaderx.sources.cache.folder import CacheFolder, cache_folder
+from loaderx.sources.files.paths import plain_name
 from loaderx.sources.format import open_options
+from loaderx.sources.formats.format_table import FILE_FORMATS
 from loaderx.sources.open.opening import Opened, Recognised, open_path, recognise
 from loaderx.survey.look import OpenParts
 
@@ -55,6 +57,11 @@ class Opening:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
+        name = plain_name(options.path).lower().removesuffix(".txt")  # CSV files may end with that
+        by_name = (one.name for one in FILE_FORMATS if name.endswith(one.suffixes))
+        format = options.format or next(by_name, "csv")
+        if options.delimiter is not None and format != "csv":
+            raise ArgumentError(f"--delimiter is for CSV files, and the format is {format}.")
         self.fill: dict[str, object] = dict(options.fill)
         self.cache = CacheFolder(cache_folder(options.cache).folder, makes_copies=False)
 

@@ -11,9 +11,13 @@ examples:
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
+import inspect
 import os
 import sys
+import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +26,7 @@ import numpy as np
 from loaderx.commands.terminal import say
 from loaderx.dataset import Dataset
 from loaderx.display.show import show
-from loaderx.errors import ArgumentError, FileError, StateError
+from loaderx.errors import ArgumentError, FileError, LoaderxError, StateError, one_line
 from loaderx.loader import DataLoader
 from loaderx.loader.checkpoint import read_parts, read_state_file
 from loaderx.loader.state import State, without_advice
@@ -58,6 +62,9 @@ def run(options: argparse.Namespace) -> bool:
         raise StateError(text) from None
     near = None if loader._stream is None else saved
     say(f"step {step:,}: {loader.records(step, near=near)!r}")
+    steps = loader._node.length  # None if it is endless, and of a stream
+    if steps and step >= steps:
+        say(f"the dataset has {steps:,} steps: this one is in loop {step // steps + 1:,} over it")
     if options.show or npz is not None:
         batch = _batch(loader, saved, step)
         if options.show:
@@ -77,19 +84,25 @@ def loader_of(function: str) -> DataLoader[Tree]:
             "make_dataset of train.py in this folder."
         )
     sys.path.insert(0, os.getcwd())  # as `python -m` does
-    try:
-        module = importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise
-        raise ArgumentError(
-            f"there is no module {name!r} in this folder, nor is one installed: run the command in "
-            "the folder of your script."
-        ) from None
+    with _running(name):
+        try:
+            module = importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+                raise
+            raise ArgumentError(
+                f"there is no module {name!r} in this folder, nor is one installed: run the "
+                "command in the folder of your script."
+            ) from None
     make = getattr(module, attribute, None)
     if not callable(make):
         raise ArgumentError(f"{module.__file__} has no function {attribute!r}.")
-    made = make()
+    try:
+        inspect.signature(make).bind()
+    except TypeError:
+        raise ArgumentError(f"{function} must take no arguments.") from None
+    with _running(function):
+        made = make()
     if isinstance(made, DataLoader):
         return DataLoader(made.dataset, engine="inline", shard=made._shard)
     if not isinstance(made, Dataset):
@@ -100,15 +113,35 @@ def loader_of(function: str) -> DataLoader[Tree]:
     return DataLoader(made, engine="inline")
 
 
+@contextlib.contextmanager
+def _running(name: str) -> Iterator[None]:
+    """What the user's code raises becomes one line, with the line of code."""
+    try:
+        yield
+    except LoaderxError:
+        raise
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        file, line = os.path.basename(last.filename), last.lineno
+        where = "" if file.startswith("<") else f" ({file}, line {line})"  # "<frozen importlib>"
+        raise LoaderxError(f"{name} failed: {one_line(error)}{where}") from error
+
+
 def state_of(path: Path) -> State:
     """The state in a file, or in a checkpoint."""
     if path.is_file():
         return read_state_file(path)
-    folders = sorted({part.parent for part in path.rglob("part-*-of-*.json")})
-    if len(folders) > 1:
-        listed = ", ".join(map(str, folders[:8]))
+    if not path.exists():
+        raise FileError(f"there is no file or folder {path}.")
+    places = sorted({part.parent for part in path.rglob("part-*-of-*.json")})
+    # Orbax's JsonSave writes files of this name, also for what is no state.
+    saved = [file for file in path.rglob("metadata") if file.is_file()]
+    places = places or sorted(file for file in saved if b'"chain"' in file.read_bytes())
+    if len(places) > 1:
+        listed = ", ".join(map(str, places[:8]))
         raise StateError(f"{path} has several states, choose one: {listed}.")
-    return read_parts(folders[0] if folders else path)
+    place = places[0] if places else path
+    return read_state_file(place) if place.is_file() else read_parts(place)
 
 
 def _batch(loader: DataLoader[Tree], saved: State, step: int) -> Tree:

@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> bool:
     try:
         server = ViewServer(site, options.port)
     except (OSError, OverflowError) as error:
-        raise FileError(f"port {options.port} cannot be used: {error}.") from None
+        raise FileError(f"port {options.port} cannot be used: {str(error).rstrip('.')}.") from None
     try:
         with server:
             say(f"{options.path}: {server.url} (Ctrl-C ends)")

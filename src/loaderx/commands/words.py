@@ -11,7 +11,8 @@ _ARGUMENT = re.compile(
 )
 _CSV = re.compile(r"loaderx\.sources\.Csv\(path, (delimiter=\S+?)\)")
 _FILL = re.compile(r"\{'?([^']*)'?: (.*)\}")
-_NAME = re.compile(r"`(split|columns|format|cache|fill|delimiter)`")
+_ONLY_PYTHON = re.compile(r"with (?=loaderx\.sources\.Csv\(path, )")
+_NAME = re.compile(r"`(split|columns|format|cache|fill|delimiter|step)`")
 _ENCODED = re.compile(r"Dataset\.open\(\.\.\., decode=False\)|decode=False")
 
 
@@ -41,6 +42,7 @@ def in_options(text: str, has: Container[str]) -> str:
 
     if "delimiter" in has:
         text = _CSV.sub(r"\1", text).replace("open it with delimiter", "say delimiter")
+    text = _ONLY_PYTHON.sub("in Python with ", text).replace("`path`", "the path")
     if "decode" in has:  # without the option, files are left as they are
         text = _ENCODED.sub("the command without --decode", text)
     text = _NAME.sub(lambda found: f"--{found[1]}" if found[1] in has else found[0], text)

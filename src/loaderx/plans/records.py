@@ -218,6 +218,8 @@ class Provenance:
         if name in parts:
             return parts[name]
         given = "`part` is needed" if name is None else f"there is no part {name!r}"
+        if [*parts] == [""]:
+            raise ArgumentError(f"{given}: the dataset has no parts. Leave `part` out.")
         listed = ", ".join(map(repr, [*parts][:_SHOWN])) + ", ..." * (len(parts) > _SHOWN)
         raise ArgumentError(
             f"{given}: the dataset has the parts {listed}, and an index numbers the records of one."

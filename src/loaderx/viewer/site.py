@@ -235,5 +235,6 @@ def number(query: Query, name: str, default: int | None = None) -> int:
     """A number of an address."""
     text = query.get(name, "" if default is None else str(default))
     if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
-        raise NoPageError(f"{name} must be a number from 0 on.", HTTPStatus.BAD_REQUEST)
+        most = f"{10**_MOST_DIGITS - 1:,}"
+        raise NoPageError(f"{name} must be a number from 0 to {most}.", HTTPStatus.BAD_REQUEST)
     return int(text)
