@@ -10,16 +10,14 @@ import dataclasses
 import json
 import pickle
 import sys
-import time
 import types
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 import slow_programs
 from loaderx import DataLoader, Dataset, LoaderxWarning, StateError
-from loaderx.engines import Executor, Threads
+from loaderx.engines import Threads
 from loaderx.engines.base import Made
 from loaderx.loader.doctor import replay
 from loaderx.loader.doctor.causes import diagnose, stages_in_loop
@@ -71,21 +69,6 @@ def test_a_predicted_fix_is_tried():
 def test_a_fix_that_is_no_argument_is_not_tried():
     found = examine(slow_programs.waiting_for_a_device(), tries=True)
     assert (found.causes[0].kind, found.tried_ms) == ("device", None)
-
-
-def sleepy_at_times(batch):
-    time.sleep(0.06 if batch["x"][0, 0] % 128 == 0 else 0.001)
-    return batch
-
-
-@measured
-def test_a_fix_for_an_engine_of_the_users_is_not_tried():
-    with ThreadPoolExecutor(1) as pool:
-        engine = Executor(pool, num_workers=1)
-        loader = DataLoader(rows().batch(8).map(sleepy_at_times), engine=engine)
-        found = examine(Program(loader, device_step(0), ""), tries=True)
-    assert [*found.causes[0].options] == ["prefetch"]
-    assert found.tried_ms is None
 
 
 # Replaying ----------------------------------------------------------------------------------------
@@ -378,7 +361,7 @@ SEEN = Evidence(
     stage_s={"source": 0.002, "map(f)": 0.018},
     cpu_s=0.020,
     user_stages=frozenset(["map(f)"]),
-    process_busy=1.0,
+    used_s=0.030,
     cores=4,
 )
 
@@ -405,11 +388,10 @@ def test_a_function_that_waits_needs_threads():
 
 
 def test_threads_that_wait_for_each_other_hold_the_gil():
-    changes = {"engine": "threads(2)", "cpu_s": 0.020, "blocked_s": 0.020}
+    changes = {"engine": "threads(2)", "cpu_s": 0.020, "blocked_s": 0.020, "turn_s": 0.005}
     assert kinds(**changes) == ["GIL"]
-    assert kinds(**changes, process_busy=2.0)[0] == "function"
-    assert kinds(**changes, process_busy=0.1)[0] == "function"
-    asleep = {"engine": "threads(2)", "cpu_s": 0.001, "blocked_s": 0.039}
+    assert kinds(**changes | {"turn_s": 0.0002})[0] == "function"
+    asleep = changes | {"cpu_s": 0.001, "blocked_s": 0.039}
     assert kinds(**asleep)[0] == "function"  # the loop is what is busy
 
 
@@ -496,6 +478,30 @@ def test_uneven_records_have_their_whole_share():
     assert uneven.share_ms == pytest.approx(20 * 5 / 12)
     assert uneven.kind == "uneven records"
     assert function.share_ms == pytest.approx((20 - uneven.share_ms) * 0.9)
+
+
+def test_a_fix_for_an_engine_of_the_users_is_not_tried(monkeypatch):
+    examination = Examination(48, tries=True)
+    for engine, is_tried in (("executor(1)", False), ("threads(1)", True)):
+        seen = dataclasses.replace(SEEN, engine=engine, task_s=[0.001] * 99 + [0.5])
+        found = diagnose(seen)
+        assert [*found.causes[0].options] == ["prefetch"]
+        monkeypatch.setattr(examination, "diagnosis", lambda found=found: found)
+        assert examination._begins_trial() == is_tried
+
+
+def test_uneven_records_that_are_too_slow_on_average_need_more_workers():
+    waits = {"engine": "threads(2)", "task_s": UNEVEN, "cpu_s": 0.001, "blocked_s": 0.020}
+    uneven, *_ = diagnose(dataclasses.replace(SEEN, **waits)).causes
+    assert uneven.kind == "uneven records"
+    assert uneven.options == {"engine": "threads", "num_workers": 3}
+
+
+def test_what_no_stage_explains_is_unknown():
+    """Waits that are longer than all stages: of few batches, for example, while workers start."""
+    seen = dataclasses.replace(SEEN, steps=0, is_measured=False, stage_s={"map(f)": 0.001})
+    assert [one.kind for one in diagnose(seen).causes] == ["unknown", "function"]
+    assert kinds(cpu_s=0.0, stage_s={"map(f)": 0.0}) == ["unknown"]
 
 
 def test_without_workers_nobody_keeps_batches_ready():

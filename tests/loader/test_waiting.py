@@ -129,10 +129,10 @@ def test_a_loader_that_is_counted_anew_goes_on(clock):
         (
             "processes(4)",
             None,
-            "More workers would not help, with 4 cores. Make map(f) cheaper, or keep what it "
-            "makes: .cache(path).",
+            "write engine='threads', num_workers=16; if it works, 4 cores do no more. Make map(f) "
+            "cheaper, or keep what it makes: .cache(path).",
         ),
-        ("threads(2)", None, "More workers would not help, with 4 cores. Make map(f) cheaper, or "),
+        ("threads(2)", None, "if it works, 4 cores do no more. Make map(f) cheaper, or "),
     ],
 )
 def test_what_to_write(engine, max_workers, advice, monkeypatch):

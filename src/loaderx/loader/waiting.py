@@ -69,7 +69,10 @@ class Waiting:
         if workers < most and self._max_workers == workers:
             return f"Write num_workers={most}: this machine has {most} cores."
         if workers:
-            return f"More workers would not help, with {most} cores. {cheaper}."
+            return (
+                f"If it waits (for a network, a lock), write engine='threads', num_workers=16; if "
+                f"it works, {most} cores do no more. {cheaper}."
+            )
         if is_in_order:
             return (
                 f"{cheaper}; or give the data as something with __len__ and __getitem__ "

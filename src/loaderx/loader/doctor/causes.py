@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Iterator, Mapping
 from statistics import mean, median
 from typing import Any, NamedTuple
@@ -21,7 +22,8 @@ DELAYED = 0.3
 CONTENDED = 0.1  # share of a gap that what makes batches waits for a CPU, from which steps do, too
 UNEVEN = 4.0  # times the usual: what takes longer is far from it
 UNEVEN_SHARE = 0.3  # of the whole time, from which what is far from the usual is a cause
-GIL_BUSY = (0.7, 1.3)  # CPUs that threads use together when one lock lets one of them run
+TURN_S = 0.1 * sys.getswitchinterval()  # a thread that waits so long waits for other threads
+MOST_THREADS = 16
 FIRST_S = 2.0  # a first batch that takes longer is worth a word
 FIRST_STEPS = 20.0
 DISK_BYTES_S = 1e6  # below that, what blocks is no disk
@@ -129,25 +131,27 @@ def _making(seen: Evidence, share: float) -> Iterator[Cause]:
         yield _contended(seen, share * delayed)
         share *= 1.0 - delayed
     stages = {name: took for name, took in seen.stage_s.items() if name not in seen.in_loop_s}
-    for stage, seconds in sorted(stages.items(), key=lambda one: -one[1]):
-        part = share * seconds / (sum(stages.values()) or 1.0)
+    total = sum(stages.values())
+    # From statistics alone there are waits, of which the start of workers may be a part.
+    known = (share if seen.steps else min(share, total)) if total else 0.0
+    for stage, seconds in sorted(stages.items() if total else (), key=lambda one: -one[1]):
+        part = known * seconds / total
         if stage in seen.user_stages:
             yield _function(seen, stage, part)
         elif stage == "source":
             yield _source(seen, part)
         else:
             yield _stage(seen, stage, part)
-    if not seen.stage_s:
-        yield _unknown(seen, share)
+    if share > known:
+        yield _unknown(share - known)
 
 
 def _holds_gil(seen: Evidence) -> bool:
     is_threads = seen.engine.startswith("threads(") and seen.workers > 1
-    low, high = GIL_BUSY
-    is_blocked = seen.blocked_s > 0.25 * seen.made_s
+    is_blocked = seen.blocked_s > 0.15 * seen.made_s
     # Else they wait for something else, and the loop is what is busy.
     is_busy = seen.workers * seen.cpu_s > HIGH * (seen.cpu_s + seen.blocked_s)
-    return is_threads and is_blocked and is_busy and low <= seen.process_busy <= high
+    return is_threads and is_blocked and is_busy and seen.turn_s > TURN_S
 
 
 def _ms(seconds: float) -> str:
@@ -160,9 +164,9 @@ def _after(seen: Evidence, share: float) -> float:
 
 
 def _with_workers(seen: Evidence, workers: float) -> float:
-    """Milliseconds of a step with so many workers: the rule by which `auto` chooses."""
+    """Milliseconds of a step with so many workers, and no more CPUs than there are."""
     own_s = seen.without_s + sum(seen.in_loop_s.values())
-    return max(own_s, (seen.cpu_s + seen.blocked_s) / workers) * 1e3
+    return max(own_s, (seen.cpu_s + seen.blocked_s) / workers, seen.used_s / seen.cores) * 1e3
 
 
 class _Fix(NamedTuple):
@@ -192,13 +196,21 @@ def _more_workers(seen: Evidence) -> _Fix:
     blocked = seen.blocked_s > HIGH * seen.made_s
     if blocked:  # it waits: threads can wait for many things at once
         needed = math.ceil(1.25 * seen.made_s / max(seen.without_s, 1e-4))
-        workers = int(max(seen.workers + 1, min(16, needed)))
+        workers = int(max(seen.workers + 1, min(MOST_THREADS, needed)))
         words = "It waits most of the time, so let more of it wait at once."
         predicted = _with_workers(seen, workers)
         return _loader(words, predicted, engine="threads", num_workers=workers)
     if seen.workers < seen.cores:
         words, predicted = f"Use all {seen.cores} cores.", _with_workers(seen, seen.cores)
         return _loader(words, predicted, engine="processes", num_workers=seen.cores)
+    if not seen.steps:
+        return _loader(
+            f"All {seen.cores} cores have a worker. If it waits (for a network, a lock), use more "
+            "threads than cores; if it works, make it cheaper.",
+            None,
+            engine="threads",
+            num_workers=MOST_THREADS,
+        )
     return _Fix(
         f"All {seen.cores} cores are in use: make it cheaper (whole arrays after .batch() instead "
         "of single records), or keep what it makes.",
@@ -260,11 +272,11 @@ def _source(seen: Evidence, share: float) -> Cause:
 
 
 def _gil(seen: Evidence, share: float) -> Cause:
-    predicted = max(seen.without_s, seen.cpu_s / seen.cores) * 1e3
+    predicted = max(seen.without_s, seen.cpu_s / seen.cores, seen.used_s / seen.cores) * 1e3
     fix = _loader("Use worker processes.", predicted, engine="processes", num_workers=seen.cores)
     evidence = (
-        f"{seen.workers:.0f} threads use {seen.process_busy:.1f} CPUs together: they wait for each "
-        "other, since Python runs one thread at a time."
+        f"{seen.workers:.0f} threads wait for each other, since Python runs one thread at a time: "
+        f"one more waits {_ms(seen.turn_s)} for its turn."
     )
     return fix.cause("GIL", share, evidence)
 
@@ -318,6 +330,12 @@ def _uneven(seen: Evidence, share: float, peaks: int) -> Cause:
     usual = median(seen.task_s) if seen.task_s else 0.0
     longest = max(seen.task_s, default=0.0)
     keeps_up = bool(seen.task_s) and mean(seen.task_s) / max(1.0, seen.workers) < seen.without_s
+    evidence = (
+        f"{peaks} of {len(seen.task_s)} batches took far longer than the others: {_ms(usual)} is "
+        f"usual, {_ms(longest)} the longest."
+    )
+    if seen.workers and not keeps_up:
+        return _more_workers(seen).cause("uneven records", share, evidence)
     # Without a worker there is nobody who keeps any ready.
     worker = {} if seen.workers else {"engine": "threads", "num_workers": 1}
     fix = _loader(
@@ -325,10 +343,6 @@ def _uneven(seen: Evidence, share: float, peaks: int) -> Cause:
         _after(seen, share) if keeps_up else None,
         **worker,
         prefetch=int(max(8, 4 * max(1.0, seen.workers))),
-    )
-    evidence = (
-        f"{peaks} of {len(seen.task_s)} batches took far longer than the others: {_ms(usual)} is "
-        f"usual, {_ms(longest)} the longest."
     )
     return fix.cause("uneven records", share, evidence)
 
@@ -344,8 +358,10 @@ def _compilation(seen: Evidence, share: float) -> Cause:
     )
 
 
-def _unknown(seen: Evidence, share: float) -> Cause:
-    return _more_workers(seen).cause("making batches", share, "No stage was timed.")
+def _unknown(share: float) -> Cause:
+    evidence = "It is in no stage that was timed: workers start, or batches wait to be handed over."
+    fix = _Fix("Find out.", "loaderx doctor train.py")
+    return fix.cause("unknown", share, evidence)
 
 
 def _other_causes(seen: Evidence) -> Iterator[Cause]:

@@ -101,7 +101,8 @@ class Diagnosis(Frozen):
             if cause.code:
                 lines.append(f"       {cause.code}")
         if self.tried_ms is not None:
-            lines.append(f"Tried the first fix: a step took {_ms(self.tried_ms)}.")
+            worse = ", so it does not help" * (self.tried_ms > 0.95 * self.step_ms)
+            lines.append(f"Tried the first fix: a step took {_ms(self.tried_ms)}{worse}.")
         if self.repeated:
             said = f"{self.repeated:,} batches were repeated: do not keep what this run has saved."
             lines.append(said)

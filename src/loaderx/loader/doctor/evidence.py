@@ -10,6 +10,7 @@ import bisect
 import dataclasses
 from collections import deque
 from collections.abc import Iterator, Sequence
+from statistics import median
 from time import perf_counter
 from typing import NamedTuple
 
@@ -42,6 +43,7 @@ class Block:
     first_steps: frozenset[int]  # those that begin an epoch
     began: float
     ended: float
+    turn_s: float = 0.0  # how long one more thread waits for its turn
 
 
 @dataclasses.dataclass(slots=True)
@@ -63,7 +65,8 @@ class Evidence:
     cpu_s: float = 0.0  # of what makes the elements, all workers together
     delayed_s: float = 0.0
     blocked_s: float = 0.0
-    process_busy: float = 0.0  # CPUs that this process used or wanted
+    used_s: float = 0.0  # CPU time of all of it, the step's included
+    turn_s: float = 0.0  # how long one more thread waits until Python lets it run
     loop_blocked_s: float = 0.0  # outside `next`
     disk_bytes: float = 0.0
     first_s: float = 0.0  # the first batch
@@ -127,7 +130,8 @@ def gather(evidence: Evidence, blocks: Sequence[Block]) -> Evidence:
         cpu_s=cpu / steps,
         delayed_s=delayed / steps,
         blocked_s=max(0.0, making - cpu - delayed) / steps,
-        process_busy=(process.cpu + process.delayed) / seconds,
+        used_s=(process.cpu + workers.cpu * evidence.engine.startswith("processes")) / steps,
+        turn_s=median(one.turn_s for one in blocks),
         loop_blocked_s=max(0.0, outside - sum(loop - in_next)) / steps,
         disk_bytes=sum(one.used.disk_bytes for one in blocks) / steps,
         missing=frozenset(missing),

@@ -30,7 +30,7 @@ from loaderx.loader.devices import processes
 from loaderx.loader.doctor.causes import diagnose, stages_in_loop, user_stages
 from loaderx.loader.doctor.diagnosis import ROUNDS, Diagnosis
 from loaderx.loader.doctor.evidence import Block, Evidence, Heard, gather
-from loaderx.loader.doctor.usage import ThreadClock, Times, Usage, used_between
+from loaderx.loader.doctor.usage import ThreadClock, Times, Turns, Usage, used_between
 from loaderx.loader.iterator import LoaderIterator
 from loaderx.loader.loader import ENGINES, DataLoader, engine_of
 from loaderx.loader.stats import Listening
@@ -107,6 +107,7 @@ class Examination:
                 setattr(owner, name, old)
             if can_wake:
                 signal.signal(WAKE, before or signal.SIG_DFL)
+            self._drop_block()
             self._compiling.stop()
             for loop in self._loops.values():
                 loop.listening.trace = None
@@ -140,6 +141,8 @@ class Examination:
             self._drop_block()
 
     def _drop_block(self) -> None:
+        if self._block is not None:
+            self._block.drop()
         self._block, self._copies = None, []
 
     # In place of `next`.
@@ -378,6 +381,7 @@ class _Running:
         self.first_steps: set[int] = set()
         self._usage: Usage | None = None
         self.recording = Heard()
+        self._turns: Turns | None = None
 
     @property
     def is_over(self) -> bool:
@@ -386,7 +390,14 @@ class _Running:
     def begin(self, loop: _Loop) -> None:
         loop.workers |= {made.worker for made, *_ in loop.recording.tasks}
         self.clock, self._usage = ThreadClock(), Usage(loop.workers)
+        self.drop()  # at the end of an epoch it begins again
+        self._turns = Turns()
         self.begun = perf_counter()
+
+    def drop(self) -> float:
+        """Ends what listens to it; how long one more thread waited for its turn."""
+        turns, self._turns = self._turns, None
+        return 0.0 if turns is None else turns.ended()
 
     def ended(self, steps: int, seconds: float, loop: _Loop) -> Block:
         loop.listening.trace = None
@@ -395,7 +406,7 @@ class _Running:
         used = used_between(self._usage, Usage(loop.workers), self.in_next)
         return Block(
             steps, seconds, self.recording, used, frozenset(self.first_steps),
-            self.begun, self.begun + seconds,
+            self.begun, self.begun + seconds, self.drop(),
         )  # fmt: skip
 
 

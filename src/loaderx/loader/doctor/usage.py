@@ -10,6 +10,8 @@ import os
 import re
 import threading
 from collections.abc import Iterable
+from statistics import median
+from time import perf_counter, sleep
 from typing import NamedTuple
 
 _PID = re.compile(r"worker \d+ \(pid (\d+)\)")  # as worker processes of this machine are named
@@ -46,6 +48,31 @@ class ThreadClock:
     def __del__(self) -> None:
         if self._file >= 0:
             os.close(self._file)
+
+
+class Turns:
+    """How long one more thread waits until Python lets it run: not at all, if nobody holds it."""
+
+    EVERY_S = 0.02
+
+    def __init__(self) -> None:
+        self._waits, self._is_over = [0.0], False
+        self._thread = threading.Thread(target=self._run, daemon=True, name="loaderx-turns")
+        self._thread.start()
+
+    def _run(self) -> None:
+        clock = ThreadClock()
+        while not self._is_over:
+            before, began = clock(), perf_counter()
+            sleep(self.EVERY_S)
+            late = perf_counter() - began - self.EVERY_S
+            self._waits.append(late - (clock() - before).delayed)
+
+    def ended(self) -> float:
+        """The usual seconds."""
+        self._is_over = True
+        self._thread.join()
+        return max(0.0, median(self._waits))
 
 
 class Usage:
