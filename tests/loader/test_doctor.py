@@ -487,7 +487,7 @@ def test_a_fix_for_an_engine_of_the_users_is_not_tried(monkeypatch):
         found = diagnose(seen)
         assert [*found.causes[0].options] == ["prefetch"]
         monkeypatch.setattr(examination, "diagnosis", lambda found=found: found)
-        assert examination._begins_trial() == is_tried
+        assert examination.begins_trial() == is_tried
 
 
 def test_uneven_records_that_are_too_slow_on_average_need_more_workers():

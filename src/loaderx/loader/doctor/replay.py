@@ -270,7 +270,7 @@ class Examination:
                 in_order = self._work.is_in_order  # then no engine is used
                 self._engine = "inline" if in_order else iterator._session.describe()[0]
         self._drop_block()
-        if len(self.replayed) == ROUNDS and (self._first_fix or not self._begins_trial()):
+        if len(self.replayed) == ROUNDS and (self._first_fix or not self.begins_trial()):
             self._finish()
 
     def _finish(self) -> NoReturn:
@@ -286,7 +286,7 @@ class Examination:
     def _woken(self, *_: object) -> None:
         raise Examined(0)
 
-    def _begins_trial(self) -> bool:
+    def begins_trial(self) -> bool:
         """Goes on with the first fix, if that is one of the loader's arguments."""
         found = self.diagnosis()
         options = dict(found.causes[0].options) if found.causes and self._tries else {}
