@@ -391,7 +391,7 @@ class _Running:
         loop.workers |= {made.worker for made, *_ in loop.recording.tasks}
         self.clock, self._usage = ThreadClock(), Usage(loop.workers)
         self.drop()  # at the end of an epoch it begins again
-        self._turns = Turns()
+        self._turns = Turns() if len(loop.workers) > 1 else None
         self.begun = perf_counter()
 
     def drop(self) -> float:
