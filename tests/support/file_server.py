@@ -161,7 +161,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_PUT(self):
         """An object of S3, or a piece of one."""
         owner, path, query, fault = self._change()
-        body = self.rfile.read(int(self.headers["Content-Length"]))
+        body = self.rfile.read(int(self.headers["Content-Length"] or 0))
         if fault is not None:
             return self._answer(fault, b"it failed")
         etag = {"ETag": f'"{hashlib.md5(body).hexdigest()}"'}

@@ -234,7 +234,7 @@ def test_a_folder_that_cannot_be_used(url, tmp_path):
 def test_without_a_cache_folder_downloads_go_to_the_usual_one(url, cache, monkeypatch):
     monkeypatch.setenv("LOADERX_CACHE", str(cache))
     array(url, False)
-    assert [one.name for one in cache.iterdir()] == ["downloads"]
+    assert sorted(one.name for one in cache.iterdir()) == ["answers", "downloads"]
 
 
 # The limit --------------------------------------------------------------------------------------
@@ -319,14 +319,14 @@ def test_the_command_shows_and_removes_downloads(many, cache, capsys):
     Dataset.open(many[1], cache=cache)
     assert cli.main(["cache", "--cache", str(cache)]) == 0
     *rows, total, advice = capsys.readouterr().out.splitlines()
-    assert re.match(r"2 entries, [\d.]+ kB in ", total)
+    assert re.match(r"3 entries, [\d.]+ kB in ", total)
     assert advice == "remove them: the same command with --clear"
     assert sum("  download  " in row and row.endswith("/0.npy") for row in rows) == 1
     assert not any("word" in row for row in rows)
     assert cli.main(["cache", "--cache", str(cache), "--clear"]) == 0
     told = capsys.readouterr().out.splitlines()
     assert told[0] == "kept 1 downloads that are in use"
-    assert re.match(r"removed 1 entry, [\d.]+ kB from ", told[1])
+    assert re.match(r"removed 2 entries, [\d.]+ kB from ", told[1])
     assert names(cache) == ["0.npy"]
     assert in_use[3]["0"] == 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import pytest
@@ -97,6 +98,78 @@ def test_a_file_that_changes(bucket, server, cache):
     made = Dataset.open("s3://bucket/native", cache=cache)
     with pytest.raises(RecordError, match=r"has changed since the dataset was opened: its ETag"):
         made[0]
+
+
+@pytest.fixture
+def keyless(monkeypatch, tmp_path):
+    """A machine of nobody's cloud, without keys; the folder where it would tell its maker."""
+    pytest.importorskip("obstore", reason="needs obstore")
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr("loaderx.sources.remote.object_store.MACHINE", str(tmp_path))
+    monkeypatch.setattr("loaderx.sources.remote.object_store.RETRIES", {"max_retries": 0})
+    return tmp_path
+
+
+def test_without_keys_nobody_is_asked(keyless, server, cache, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
+    (keyless / "sys_vendor").write_text("QEMU\n")
+    with pytest.raises(FileError) as caught:
+        Dataset.open("s3://bucket/x", cache=cache)
+    assert str(caught.value) == (
+        "s3://bucket: no keys are set for it. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY "
+        "(`aws configure export-credentials --format env` prints those of ~/.aws, which is not "
+        "read), or give storage_options={'key': ..., 'secret': ...}. A public bucket needs none: "
+        "set AWS_SKIP_SIGNATURE=true, or give storage_options={'anon': True}. If this machine has "
+        "a role, set AWS_METADATA_ENDPOINT=http://169.254.169.254."
+    )
+    assert not server.requests
+
+
+ROLE = {
+    "/latest/api/token": b"word",
+    "/latest/meta-data/iam/security-credentials/": b"role",
+    "/latest/meta-data/iam/security-credentials/role": b"""{
+        "AccessKeyId": "me", "SecretAccessKey": "word", "Token": "word", "Code": "Success",
+        "Expiration": "2126-01-01T00:00:00Z"}""",
+}
+
+
+def test_the_role_of_a_machine(keyless, server, cache, monkeypatch):
+    """AWS_METADATA_ENDPOINT says that there is one."""
+    server.files.update(ROLE)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", server.url)
+    with pytest.raises(FileError, match="there is no bucket or container s3://none"):
+        Dataset.open("s3://none/*.tar", cache=cache)
+    assert "Credential=me/" in server.headers[-1]["authorization"]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("sys_vendor", "Amazon EC2\n"), ("bios_version", "4.11.amazon\n")]
+)
+def test_machines_of_ec2_may_have_a_role(keyless, cache, name, told, monkeypatch):
+    (keyless / name).write_text(told)
+    monkeypatch.setenv("AWS_REGION", "nowhere\n")  # refused by obstore before anything is asked
+    with pytest.raises(FileError) as caught:
+        Dataset.open("s3://bucket/x", cache=cache)
+    assert "no keys are set" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    ],
+)
+def test_containers_may_have_a_role(keyless, cache, name, monkeypatch):
+    monkeypatch.setenv(name, "/none")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    with pytest.raises(FileError) as caught:
+        Dataset.open("s3://bucket/x", cache=cache)
+    assert "no keys are set" not in str(caught.value)
 
 
 def test_without_the_package(cache, monkeypatch):

@@ -46,6 +46,7 @@ from loaderx.first_use import AttributesBeforeUse
 from loaderx.free_memory import free_memory
 from loaderx.sources.base import ForWorkers
 from loaderx.sources.mapping import mapped_base
+from loaderx.sources.remote.options import for_workers
 from loaderx.tree import Array
 
 SHARED_BYTES = 1 << 14  # bytes from which an array is shared
@@ -207,6 +208,7 @@ def warn_of_replaced(replaced: Sequence[str]) -> None:
         )
 
 
+@for_workers()
 def pickled_work(
     work: Work,
     buffers: list[pickle.PickleBuffer],

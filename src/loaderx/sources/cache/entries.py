@@ -11,14 +11,15 @@ from typing import NamedTuple
 
 from loaderx.errors import FileError
 from loaderx.sources.cache.folder import DESCRIPTION, INDEX, SECTIONS, is_unfinished, unfinished
+from loaderx.sources.remote.answers import ANSWERS
 from loaderx.sources.remote.room import DOWNLOADS, NOTE, Download, downloads_of, remove_download
 
 
 class CacheEntry(NamedTuple):
-    """An index, a copy, or a downloaded file."""
+    """An index, a copy, a downloaded file, or the answers of stores."""
 
     place: str
-    kind: str  # "index", "download", or how the copy was made
+    kind: str  # "index", "download", "answers", or how the copy was made
     first: str  # the file that it was made from, or the first of them
     files: int
     nbytes: int
@@ -36,9 +37,21 @@ def cache_entries(folder: str) -> list[CacheEntry]:
             with contextlib.suppress(FileNotFoundError):  # renamed or removed at this moment
                 if not os.path.islink(entry):  # not made by loaderx: neither shown nor removed
                     found.append(_entry(entry))
+    place = os.path.join(folder, ANSWERS)
+    with contextlib.suppress(FileNotFoundError):  # none, or renamed or removed at this moment
+        if not os.path.islink(place):
+            found.append(_answers(place))
     place = os.path.join(folder, DOWNLOADS)
     found += [_downloaded(place, one) for one in downloads_of(place)]
     return sorted(found, key=lambda entry: entry.used_s)
+
+
+def _answers(place: str) -> CacheEntry:
+    """All answers of stores together: each is small."""
+    names = os.listdir(place)
+    _, first, _ = _description(place, next(iter(names), ""))
+    used = max((one.st_mtime for one in _files(place)), default=os.path.getmtime(place))
+    return CacheEntry(place, ANSWERS, first, len(names), folder_bytes(place), used, True)
 
 
 def _downloaded(folder: str, one: Download) -> CacheEntry:

@@ -22,6 +22,7 @@ from loaderx.tree import Array
 
 if TYPE_CHECKING:
     from loaderx.sources.remote.fsspec_store import FsspecFileSystem
+    from loaderx.sources.remote.options import StorageOptions
     from loaderx.sources.remote.remote_files import RemoteFiles
     from loaderx.sources.remote.store import RemoteFile
 
@@ -158,11 +159,14 @@ class FileSystems:
         cache: str | None = None,
         brought: Mapping[str, FsspecFileSystem] | None = None,
         copies: Mapping[str, str] | None = None,
+        options: StorageOptions | None = None,
     ) -> None:
         """``cache`` is the folder for downloads; ``brought`` maps schemes to file systems.
 
-        ``copies`` maps paths to the local files that are read in their place.
+        ``copies`` maps paths to the local files that are read in their place; with ``options``
+        stores are reached.
         """
+        self.options = options
         self._cache, self._brought = cache, dict(brought or {})
         self._copied = CopiedFiles(copies or {})
         self._remote: RemoteFiles | None = None
@@ -191,7 +195,7 @@ class FileSystems:
             # Late: most datasets have no URLs, and HTTP takes 50 ms to import.
             from loaderx.sources.remote.remote_files import RemoteFiles
 
-            self._remote = RemoteFiles(self._cache, self._brought)
+            self._remote = RemoteFiles(self._cache, self._brought, self.options)
         return self._remote
 
     def bring(self, files: FsspecFileSystem, path: str) -> str:
@@ -208,7 +212,7 @@ class FileSystems:
 
     def __reduce__(self) -> tuple[object, ...]:
         # Listings are not pickled.
-        return FileSystems, (self._cache, self._brought, self._copied.copies)
+        return FileSystems, (self._cache, self._brought, self._copied.copies, self.options)
 
 
 LOCAL_FILES = FileSystems()

@@ -37,6 +37,7 @@ from loaderx.sources.formats.splits import (
 )
 from loaderx.sources.native.save_folder import check_complete
 from loaderx.sources.open.readme import readme_splits
+from loaderx.sources.remote.options import StorageOptions
 from loaderx.sources.remote.urls import file_name, is_url
 
 
@@ -64,9 +65,18 @@ def open_path(
     decode: bool = True,
     fill: Mapping[str, object] | None = None,
     cache: CacheArgument = None,
+    storage_options: Mapping[str, object] | None = None,
 ) -> list[Opened]:
     """The sources of a path, one after the other."""
     options = open_options(columns, decode, fill, cache)
+    if storage_options is not None:
+        paths = path if isinstance(path, (list, tuple)) else [path]
+        if not any(is_url(str(one)) for one in paths):
+            raise ArgumentError(
+                f"`storage_options` are for URLs, and {path} is none. A file system that you bring "
+                "is configured when you make it."
+            )
+        options.cache.files.options = StorageOptions(storage_options)
     folders = listed_folders(path, options.cache.files)
     if len(folders) < 2:
         return _select(recognise(path, options, format), split, path)

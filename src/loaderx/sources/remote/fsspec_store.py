@@ -63,7 +63,7 @@ class FsspecStore:
         self._files = files
 
     @staticmethod
-    def of(url: str) -> FsspecStore:
+    def of(url: str, options: Mapping[str, object]) -> FsspecStore:
         """The store of a URL, if fsspec knows its scheme."""
         scheme = scheme_of(url)
         try:
@@ -78,7 +78,7 @@ class FsspecStore:
                 f"{url}: neither loaderx (s3, gs, az, http, https, hf) nor fsspec knows {scheme!r}."
             )
         try:
-            files, _ = fsspec.url_to_fs(url)
+            files, _ = fsspec.url_to_fs(url, **options)
         except ImportError as error:
             raise MissingPackageError(f"{url}: {error}.") from error
         except Exception as error:  # each file system has its own errors

@@ -129,7 +129,8 @@ class HttpStore:
         url, own = _request_url(address)
         request = Request(url, headers={"Accept-Encoding": "identity", **headers})
         for name, value in {**self._headers, **own}.items():
-            request.add_unredirected_header(name, value)
+            if not request.has_header(name.capitalize()):  # as urllib writes them
+                request.add_unredirected_header(name, value)
         if self._opener is None:
             connections = Connections()
             weakref.finalize(self, connections.close)
@@ -225,7 +226,9 @@ def _refused(address: str, error: HTTPError) -> Exception:
     if code in (401, 403, 407):
         return FileError(
             f"{url}: the server refused access ({code} {error.reason}). A signed URL may have "
-            "expired; for data of the hub set HF_TOKEN, or log in with `hf auth login`."
+            "expired; a token is given with storage_options={'headers': {'Authorization': ...}}, "
+            "which a pickle of a dataset leaves out; for data of the hub set HF_TOKEN, or log in "
+            "with `hf auth login`."
         )
     return FileError(f"{url}: the server answered {code} {error.reason}.")
 

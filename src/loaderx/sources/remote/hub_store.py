@@ -54,9 +54,10 @@ class HubStore:
 
     lists = False  # `find` knows all files of a repository
 
-    def __init__(self) -> None:
+    def __init__(self, token: str = "") -> None:
+        """``token`` replaces the one of the environment."""
         self._endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
-        token = _token()
+        token = token or _token()
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._http = HttpStore(headers, tells_version=False)
         self._elsewhere = HttpStore(tells_version=False)  # without the token

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import NoReturn, TypeVar
@@ -40,6 +40,13 @@ _ENDPOINTS = (
     "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AZURE_ENDPOINT",
     "AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL",
 )  # fmt: skip
+# Without one of these, obstore asks the metadata service of EC2, which other machines do not have.
+_S3_WAYS = {
+    "AWS_ACCESS_KEY_ID", "AWS_SKIP_SIGNATURE", "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_METADATA_ENDPOINT",
+}  # fmt: skip
+MACHINE = "/sys/devices/virtual/dmi/id"  # where Linux tells who made it
 _MOST_SHOWN = 200
 _CHUNKS = 4  # of a file, of 5 MB each, that are in memory while it is written
 RETRIES = {
@@ -58,7 +65,8 @@ class ObjectStore:
 
     lists = True
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, given: Mapping[str, object]) -> None:
+        """``given`` are options of obstore; they go before those of the environment."""
         self._root = _bucket(address)
         self._hint = _HINTS.get(self._root.partition("://")[0].removesuffix("a"), _AZURE_HINT)
         try:
@@ -70,14 +78,20 @@ class ObjectStore:
                 "pip install 'loaderx-jax[remote]'."
             ) from error
         self._obstore = obstore
+        if self._root.startswith("s3"):
+            _check_keys(self._root, given)
+        named = [os.environ.get(name, "") for name in _ENDPOINTS]
+        named += [str(value) for name, value in given.items() if "endpoint" in name]
         options = {
             "timeout": timedelta(seconds=10 * TIMEOUT_S),
             "connect_timeout": "10s",
             # Explicit options replace those of the environment.
-            "allow_http": any(os.environ.get(name, "").startswith("http:") for name in _ENDPOINTS),
+            "allow_http": any(one.startswith("http:") for one in named),
         }
         try:
-            self._store = from_url(self._root, client_options=options, retry_config=RETRIES)
+            self._store = from_url(
+                self._root, config=dict(given), client_options=options, retry_config=RETRIES
+            )
         except Exception as error:
             raise FileError(
                 f"{address} cannot be opened: {_text(error)}. Check {self._hint}."
@@ -184,6 +198,30 @@ class ObjectStore:
             # obstore has already retried.
             raise TransientError(f"{text}; check {self._hint}", is_reached=False) from None
         raise FileError(f"{url} cannot be {done}: {text}") from None
+
+
+def _check_keys(root: str, given: Mapping[str, object]) -> None:
+    """Says at once that there are no keys for S3, where obstore would wait for a role."""
+    have = {name for name, value in os.environ.items() if value}
+    have |= {"AWS_" + name.upper().removeprefix("AWS_") for name in given}
+    if have & _S3_WAYS or _is_of_amazon():
+        return
+    raise FileError(
+        f"{root}: no keys are set for it. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (`aws "
+        "configure export-credentials --format env` prints those of ~/.aws, which is not read), or "
+        "give storage_options={'key': ..., 'secret': ...}. A public bucket needs none: set "
+        "AWS_SKIP_SIGNATURE=true, or give storage_options={'anon': True}. If this machine has a "
+        "role, set AWS_METADATA_ENDPOINT=http://169.254.169.254."
+    )
+
+
+def _is_of_amazon() -> bool:
+    """True on EC2, where machines may have roles."""
+    found = ""
+    for name in ("sys_vendor", "bios_version"):
+        with contextlib.suppress(OSError), open(os.path.join(MACHINE, name)) as file:
+            found += file.read()
+    return "amazon" in found.lower()
 
 
 def _text(error: Exception) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import BinaryIO
 
@@ -19,20 +19,21 @@ import numpy as np
 from loaderx.errors import FileError
 from loaderx.sources.base import Indices
 from loaderx.sources.mapping import Identity, map_array
+from loaderx.sources.remote.answers import OFFLINE, Answers, Json, OfflineStore, is_offline
 from loaderx.sources.remote.downloads import downloads_in
 from loaderx.sources.remote.fsspec_store import FsspecFileSystem, FsspecStore
 from loaderx.sources.remote.object_store import SCHEMES, ObjectStore
+from loaderx.sources.remote.options import StorageOptions
 from loaderx.sources.remote.part_file import PartFile
 from loaderx.sources.remote.room import most_mapped
 from loaderx.sources.remote.store import (
-    FIRST_ATTEMPTS,
     HEAD_BYTES,
     Listed,
     NoRangesError,
     RemoteFile,
     Store,
+    UnreachableError,
     at_once,
-    retrying,
 )
 from loaderx.sources.remote.transfer import fetch_pieces
 from loaderx.sources.remote.urls import is_http, public_url, scheme_of
@@ -47,10 +48,15 @@ class RemoteFiles:
     """Files behind URLs; a `FileSystem`."""
 
     def __init__(
-        self, cache: str | None, brought: Mapping[str, FsspecFileSystem] | None = None
+        self,
+        cache: str | None,
+        brought: Mapping[str, FsspecFileSystem] | None = None,
+        options: StorageOptions | None = None,
     ) -> None:
         """``brought``: fsspec file systems by scheme, used instead of the stores here."""
         self._cache, self._brought = cache, dict(brought or {})
+        self._options = options or StorageOptions()
+        self._answers = Answers(cache)
         self._stores: dict[str, Store] = {}
         self._files: dict[str, RemoteFile | None] = {}  # by public URL; None: no such file
         self._heads: dict[str, bytes] = {}
@@ -115,10 +121,13 @@ class RemoteFiles:
         if len(self._heads.get(path, b"")) < stop:
             store = self._store(file.url)
             try:
-                self._heads[path] = retrying(
-                    lambda: b"".join(store.read(file, 0, stop)), path, FIRST_ATTEMPTS
+                told = self._ask(
+                    f"{stop} bytes of {file.version}",
+                    path,
+                    lambda: b"".join(store.read(file, 0, stop)).decode("latin-1"),
                 )
-            except NoRangesError:  # the whole file comes
+                self._heads[path] = told.encode("latin-1")
+            except (NoRangesError, UnreachableError):  # the whole file comes, or is here
                 with self.open(path, file) as whole:
                     self._heads[path] = whole.read(stop)
         return self._heads[path][:stop] if stop else b""
@@ -183,10 +192,31 @@ class RemoteFiles:
         """A file if it exists, looked up without a listing."""
         if url not in self._files:
             store = self._store(url)
-            found = retrying(lambda: store.find(url, address, head_bytes), url, FIRST_ATTEMPTS)
-            self._files[url] = found and found[0]
-            if found and found[1]:
-                self._heads[url] = found[1]
+
+            def find() -> Json:
+                if (found := store.find(url, address, head_bytes)) is None:
+                    return None
+                file, head = found
+                # The user's address may have secrets; that of the hub is not known beforehand.
+                moved = "" if file.address == address else public_url(file.address)
+                return [file.size, file.version, moved, file.sha256, head.decode("latin-1")]
+
+            try:
+                told = self._ask("file", url, find)
+            except UnreachableError:
+                folder, _, name = url.rpartition("/")
+                around = {one[0]: one for one in self._answers.kept("folder", folder) or ()}
+                if name in around:
+                    told = [*around[name][1:], "", "", ""]
+                elif self._answers.kept("folder", url):
+                    told = None
+                else:
+                    raise
+            size, version, moved, sha256, head = told or (0, "", "", "", "")
+            if head:
+                self._heads[url] = head.encode("latin-1")
+            found = RemoteFile(url, size, version, moved or address, sha256)
+            self._files[url] = found if told else None
         return self._files[url]
 
     def _listed(self, folder: str) -> dict[str, Listed]:
@@ -194,9 +224,12 @@ class RemoteFiles:
         if folder not in self._folders:
             store = self._store(folder)
             found = self._marks(folder) if is_http(folder) else []
-            found = found or retrying(lambda: store.names(folder), folder, FIRST_ATTEMPTS)
-            self._folders[folder] = {one.name: one for one in found}
+            told = found or self._ask("folder", folder, lambda: list(store.names(folder)))
+            self._folders[folder] = {one[0]: Listed(*one) for one in told}
         return self._folders[folder]
+
+    def _ask(self, question: str, url: str, ask: Callable[[], Json]) -> Json:
+        return self._answers.of(question, url, _split_root(url)[0], ask)
 
     def _marks(self, folder: str) -> list[Listed]:
         """The files that list all others, looked up on a web server, which has no listing."""
@@ -230,18 +263,21 @@ class RemoteFiles:
         return self._stores[root]
 
     def _made_store(self, url: str, scheme: str) -> Store:
+        if is_offline():
+            is_listed = scheme in self._brought or scheme not in ("http", "https", "hf")
+            return OfflineStore(self._cache, lists=is_listed)
         if scheme in self._brought:
             return FsspecStore(self._brought[scheme])
         # Late: HTTP takes 50 ms to import, and workers may find everything on disk.
         if scheme in ("http", "https"):
             from loaderx.sources.remote.http_store import HttpStore
 
-            return HttpStore()
+            return HttpStore(self._options.headers(url))
         if scheme == "hf":
             from loaderx.sources.remote.hub_store import HubStore
 
-            return HubStore()
-        return writable_store(url)
+            return HubStore(self._options.token(url))
+        return writable_store(url, self._options)
 
     # Data -------------------------------------------------------------------------------------
 
@@ -282,9 +318,12 @@ class RemoteFiles:
             return map_array(file, np.dtype(np.uint8), (identity.size,))
 
 
-def writable_store(url: str) -> ObjectStore | FsspecStore:
+def writable_store(url: str, options: StorageOptions | None = None) -> ObjectStore | FsspecStore:
     """The store of a URL, if it is one that can be written to."""
-    return ObjectStore(url) if scheme_of(url) in SCHEMES else FsspecStore.of(url)
+    if is_offline():
+        raise FileError(f"{url} cannot be written to: {OFFLINE} is set. Unset it, and save again.")
+    given = options.all(url) if options else {}
+    return ObjectStore(url, given) if scheme_of(url) in SCHEMES else FsspecStore.of(url, given)
 
 
 def _split_root(url: str) -> tuple[str, str, str]:

@@ -108,6 +108,17 @@ class Pace:
         return piece
 
 
+class UnreachableError(FileError):
+    """A store gave no answer, in spite of several attempts."""
+
+    def __init__(self, text: str, reason: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return UnreachableError, (str(self), self.reason)
+
+
 class NoRangesError(Exception):
     """The server sends whole files only."""
 
@@ -150,9 +161,10 @@ def retrying(
             return work()
         except TransientError as error:
             if attempt >= (ATTEMPTS if error.is_reached else reaching):
-                raise FileError(
+                raise UnreachableError(
                     f"{url} cannot be {done}: {error} ({attempt} attempts). Check the address, the "
-                    "network and the server. What was done is kept: try again to resume."
+                    "network and the server. What was done is kept: try again to resume.",
+                    str(error),
                 ) from None
             # Random, so that hosts that failed together do not retry together.
             pause(max(error.after_s, random.uniform(longest / 2, longest)), is_stopped)
