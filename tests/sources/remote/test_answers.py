@@ -256,3 +256,27 @@ def test_the_command_lists_and_removes_them(server, cache, capsys):
     assert cli.main(["cache", "--cache", str(cache), "--clear"]) == 0
     assert not (cache / "answers").exists()
     assert len(Dataset.open(f"{server.url}/x.npy", cache=cache)) == 2
+
+
+def test_a_file_of_a_listing_that_was_seen(hub, cache, tmp_path, monkeypatch):
+    for n in range(2):
+        WRITERS["jsonl"](tmp_path / f"part-{n}", [n])
+    hub.add(tmp_path, "me/data")
+    url = "hf://datasets/me/data"
+    assert xs(Dataset.open(f"{url}/*.jsonl", cache=cache)) == [0, 1]
+    monkeypatch.setenv("LOADERX_OFFLINE", "1")
+    assert xs(Dataset.open(f"{url}/part-1.jsonl", cache=cache)) == [1]
+    assert xs(Dataset.open(url, cache=cache)) == [0, 1]
+    with pytest.raises(FileError, match=r"part-2.jsonl is not, or only in part, in the cache"):
+        Dataset.open(f"{url}/part-2.jsonl", cache=cache)
+
+
+def test_workers_that_meet_what_is_not_there(server, tmp_path, cache, monkeypatch):
+    Dataset.range(4000).map(lambda i: {"x": i}).save(tmp_path / "data")
+    server.add(tmp_path / "data", "data")
+    assert Dataset.open(f"{server.url}/data/", cache=cache)
+    monkeypatch.setenv("LOADERX_OFFLINE", "1")
+    again = Dataset.open(f"{server.url}/data/", cache=cache).batch(8)
+    with DataLoader(again, engine="processes", num_workers=1) as loader:
+        with pytest.raises(RecordError, match="because LOADERX_OFFLINE is set"):
+            next(iter(loader))

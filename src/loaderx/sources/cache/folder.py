@@ -4,7 +4,8 @@ It is ``cache=`` of `Dataset.open`, else ``$LOADERX_CACHE``, else ``~/.cache/loa
 
 - ``index/<key>/``: where the records of files lie, as ``.npy`` arrays and an ``index.json``;
 - ``files/<key>/``: files that were unpacked or converted, each in its own folder;
-- ``downloads/``: files behind URLs (`loaderx.sources.remote.downloads`).
+- ``downloads/``: files behind URLs (`loaderx.sources.remote.downloads`);
+- ``answers/``: what servers have said of them (`loaderx.sources.remote.answers`).
 
 Indexes and copies have an ``index.json``, written last, with a checksum of itself; its mtime is the
 time of the last use.  A damaged entry is made again.  A key is a hash of the kind, its version, and

@@ -128,8 +128,7 @@ class OfflineStore:
         raise UnreachableError(
             f"{url} is not, or only in part, in the cache folder {self._cache}, and no server is "
             f"asked because {OFFLINE} is set. Read it once without {OFFLINE}, or give the folder "
-            "that has it with `cache=` or LOADERX_CACHE.",
-            OFFLINE,
+            "that has it with `cache=` or LOADERX_CACHE."
         )
 
 

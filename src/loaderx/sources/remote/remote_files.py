@@ -205,13 +205,10 @@ class RemoteFiles:
                 told = self._ask("file", url, find)
             except UnreachableError:
                 folder, _, name = url.rpartition("/")
-                around = {one[0]: one for one in self._answers.kept("folder", folder) or ()}
-                if name in around:
-                    told = [*around[name][1:], "", "", ""]
-                elif self._answers.kept("folder", url):
-                    told = None
-                else:
+                around = {one[0]: one[1:] for one in self._answers.kept("folder", folder) or ()}
+                if name not in around and not self._answers.kept("folder", url):
                     raise
+                told = [*around[name], "", "", ""] if name in around else None
             size, version, moved, sha256, head = told or (0, "", "", "", "")
             if head:
                 self._heads[url] = head.encode("latin-1")

@@ -111,12 +111,9 @@ class Pace:
 class UnreachableError(FileError):
     """A store gave no answer, in spite of several attempts."""
 
-    def __init__(self, text: str, reason: str) -> None:
+    def __init__(self, text: str, reason: str = "") -> None:
         super().__init__(text)
-        self.reason = reason
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return UnreachableError, (str(self), self.reason)
+        self.reason = reason  # without the address
 
 
 class NoRangesError(Exception):
