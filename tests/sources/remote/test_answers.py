@@ -7,6 +7,8 @@ import io
 import os
 import re
 import socket
+from contextlib import contextmanager
+from urllib.parse import urlsplit
 
 import fsspec
 import numpy as np
@@ -40,6 +42,15 @@ def dead():
 @pytest.fixture
 def offline(monkeypatch):
     monkeypatch.setenv("LOADERX_OFFLINE", "1")
+
+
+@contextmanager
+def nobody_at(url):
+    """The address of a server that has ended, which no other one gets."""
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", urlsplit(url).port))
+        yield
 
 
 def npy(*values):
@@ -90,7 +101,7 @@ def test_files_of_a_web_server_that_is_gone(family, tmp_path, cache):
         server.add(tmp_path / "data")
         url = [server.url + path for path in server.files]
         expected = batches(Dataset.open(url, cache=cache))
-    with pytest.warns(LoaderxWarning) as caught:
+    with nobody_at(server.url), pytest.warns(LoaderxWarning) as caught:
         again = Dataset.open(url, cache=cache)
     assert len(caught) == 1
     assert re.fullmatch(
@@ -138,7 +149,8 @@ def test_a_bucket(cache, monkeypatch, tmp_path):
         server.add(tmp_path, "bucket")
         monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
         expected = batches(Dataset.open("s3://bucket/*.tar", cache=cache))
-    with pytest.warns(LoaderxWarning, match="^s3://bucket gives no answer"):
+    warns = pytest.warns(LoaderxWarning, match="^s3://bucket gives no answer")
+    with nobody_at(server.url), warns:
         assert_same(batches(Dataset.open("s3://bucket/*.tar", cache=cache)), expected)
     monkeypatch.setenv("LOADERX_OFFLINE", "1")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL"):
@@ -277,6 +289,8 @@ def test_workers_that_meet_what_is_not_there(server, tmp_path, cache, monkeypatc
     assert Dataset.open(f"{server.url}/data/", cache=cache)
     monkeypatch.setenv("LOADERX_OFFLINE", "1")
     again = Dataset.open(f"{server.url}/data/", cache=cache).batch(8)
-    with DataLoader(again, engine="processes", num_workers=1) as loader:
-        with pytest.raises(RecordError, match="because LOADERX_OFFLINE is set"):
-            next(iter(loader))
+    with (
+        DataLoader(again, engine="processes", num_workers=1) as loader,
+        pytest.raises(RecordError, match="because LOADERX_OFFLINE is set"),
+    ):
+        next(iter(loader))
