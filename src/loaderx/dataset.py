@@ -52,7 +52,7 @@ from loaderx.sources import ArraySource, RangeSource, Source, adapt
 from loaderx.sources.adapt.checks import refuse_sources
 from loaderx.stages import nodes as stages
 from loaderx.stages.batch import check_padding
-from loaderx.stages.select import index_table, slice_text, split_bounds
+from loaderx.stages.select import index_table, slice_text
 from loaderx.tree import Array, ArraySpec, Leaf, Tree, flatten, map_leaves, spec_of_first
 
 if TYPE_CHECKING:
@@ -655,9 +655,14 @@ class Dataset(Generic[T], metaclass=DatasetType):
 
     @advised
     def split(
-        self, *fractions: float, shuffle: bool = True, seed: int | None = None
+        self,
+        *sizes: float,
+        shuffle: bool = True,
+        seed: int | None = None,
+        stratify: str | Leaf | None = None,
+        groups: str | Leaf | None = None,
     ) -> tuple[Dataset[T], ...]:
-        """Disjoint datasets that hold these fractions of this one, and together all of it.
+        """Disjoint datasets that hold these shares of this one, and together all of it.
 
         Which record goes where is drawn once (or, without ``shuffle``, follows the order), so that
         training and validation data never mix, in any epoch.
@@ -665,36 +670,47 @@ class Dataset(Generic[T], metaclass=DatasetType):
         >>> train, test = Dataset.range(10).split(0.8, 0.2)
         >>> len(train), len(test)
         (8, 2)
+        >>> labels = np.array([0, 0, 0, 0, 0, 0, 0, 0, 1, 1])
+        >>> train, test = Dataset.from_arrays(label=labels).split(5, 5, stratify="label")
+        >>> sorted(int(record["label"]) for record in test)
+        [0, 0, 0, 0, 1]
+
+        Args:
+            sizes: fractions that add up to 1, or whole numbers that add up to the length.
+            shuffle: False puts the first elements into the first part, and so on.
+            seed: of the draw.
+            stratify: the name of a leaf, or an array with a label for each element: every label
+                has its share of each part, as in scikit-learn.
+            groups: likewise, for groups that must stay together. Each is in one part only, and the
+                sizes are as near as that allows: the largest groups are dealt out first.
         """
-        length = self._node.length
-        if self._node.is_stream:
-            raise ChainError(
-                "split of a stream: the number of its records is not known. Split first, then put "
-                "filter, flat_map or pack on each part."
-            )
-        if length is None:
-            raise ChainError("split needs a dataset that ends: put it before .repeat().")
-        for node in self._node.below():
-            shuffled = node.shuffle_span is not None
-            if shuffled or node.repeats_here:
-                raise ChainError(
-                    f"split after .{node.stage}: the parts would share records from one epoch to "
-                    "the next. Split first, then shuffle and repeat each part."
-                )
-        bounds = split_bounds(fractions, length)
-        # Fixed now: a seed that is set on one part later must not change which records it has.
-        own = self._node.default_seed() if seed is None else check_seed(seed)
-        listed = ", ".join(map(str, fractions))
-        options = "" if seed is None else f", seed={own}"
-        call = f"split({listed}{options if shuffle else ', shuffle=False'})"
-        return tuple(
-            Dataset._of(
-                stages.Part(
-                    self._node, f"{call}[{i}]", start, stop - start, own if shuffle else None
-                )
-            )
-            for i, (start, stop) in enumerate(itertools.pairwise(bounds))
-        )
+        from loaderx.plans.split_parts import split_parts  # late: many programs split nothing
+
+        parts = split_parts(self._node, sizes, shuffle, seed, stratify, groups)
+        return tuple(map(Dataset._of, parts))
+
+    @advised
+    def split_indices(
+        self,
+        *sizes: float,
+        shuffle: bool = True,
+        seed: int | None = None,
+        stratify: str | Leaf | None = None,
+        groups: str | Leaf | None = None,
+    ) -> tuple[Array, ...]:
+        """The indices of the elements in each part of `split`, with the same arguments.
+
+        ``ds[indices]`` has the elements of the part in their order.  To join some of the parts, as
+        for folds, join their indices.
+
+        >>> train, test = Dataset.range(5).split_indices(0.6, 0.4, shuffle=False)
+        >>> train, test
+        (array([0, 1, 2]), array([3, 4]))
+        """
+        from loaderx.plans.split_parts import indices_of, split_parts
+
+        parts = split_parts(self._node, sizes, shuffle, seed, stratify, groups)
+        return tuple(map(indices_of, parts))
 
     # Batches ----------------------------------------------------------------------------------
 

@@ -434,6 +434,21 @@ def split_last():
 
 
 @chain
+def split_by_count():
+    return arrays(40).split(25, 15, seed=3)[1].shuffle(1).batch(4).repeat()
+
+
+@chain
+def split_by_class():
+    return arrays(40).split(0.7, 0.3, stratify=np.arange(40) % 3)[0].random_map(draw).batch(6)
+
+
+@chain
+def split_by_group():
+    return arrays(40).split(0.6, 0.4, seed=2, groups=np.arange(40) // 3)[1].shuffle(1).batch(4)
+
+
+@chain
 def split_in_order():
     return arrays(40).split(0.25, 0.75, shuffle=False)[1].random_map(draw).batch(6)
 

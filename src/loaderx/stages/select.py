@@ -1,9 +1,8 @@
-"""Parts of a dataset: take, skip, slices, chosen indices, and the parts of a split."""
+"""Parts of a dataset: take, skip, slices and chosen indices."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,6 @@ from loaderx.chain.node import Node
 from loaderx.chain.row_counts import ShortBatches
 from loaderx.errors import ArgumentError, ArgumentTypeError, ChainError, PositionError
 from loaderx.order.epochs import LIMIT, SkippedSteps, child
-from loaderx.order.permutation import permute
 from loaderx.reading.batch_readers import BatchReader, Counted
 from loaderx.reading.lookahead import Lookahead, Path
 from loaderx.reading.operators import Move
@@ -23,7 +21,7 @@ from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Positions, Rows
 from loaderx.reading.saved_position import Changed, LanePosition, entries, whole
 from loaderx.reading.trails import Find, Found, Sought, numbered
-from loaderx.rng import PART, ROOT, Keys, fold, fold_int
+from loaderx.rng import Keys
 from loaderx.sources.base import Indices
 
 if TYPE_CHECKING:
@@ -283,6 +281,7 @@ class Picked(MovedByIndex):
     """The elements at given positions."""
 
     table: npt.NDArray[np.int64]
+    call: str = ""  # that chose them, if there was one
 
     @property
     def length(self) -> int:
@@ -313,10 +312,10 @@ class Picked(MovedByIndex):
 
     @property
     def stage(self) -> str:
-        return f"[{len(self.table)} chosen]"
+        return self.call or f"[{len(self.table)} chosen]"
 
     def fingerprint(self, seed: int) -> str:
-        return stage_text("pick", {"indices": self._indices}, self, without=("table",))
+        return stage_text("pick", {"indices": self._indices}, self, without=("table", "call"))
 
     @cached_property
     def _indices(self) -> Encoded:
@@ -402,85 +401,3 @@ def index_table(index: npt.NDArray[np.generic], length: int | None) -> npt.NDArr
         raise ArgumentError("the indices select no elements.")
     table.flags.writeable = False
     return table
-
-
-# Parts of a split -------------------------------------------------------------------------------
-
-
-class Part(MovedByIndex):
-    """One part of a split: a run of one order that is the same in every epoch."""
-
-    call: str  # as the user wrote it
-    start: int
-    count: int
-    seed: int | None  # None: not shuffled
-
-    @property
-    def length(self) -> int:
-        return self.count
-
-    @property
-    def stage(self) -> str:
-        return self.call
-
-    def fingerprint(self, seed: int) -> str:
-        return stage_text("split", {}, self, without=("call",))
-
-    @property
-    def block_starts(self) -> Indices | None:
-        if self.seed is not None:
-            return None
-        return part_of_blocks(self.input.block_starts, self.start, self.count)
-
-    def move(self, seed: int) -> Move:
-        assert self.input.length is not None
-        return PartOfOrder(self.input.length, self.seed, self.start)
-
-
-class PartOfOrder(Move):
-    """A part of one fixed order, the same in every epoch, for `split`."""
-
-    def __init__(self, length: int, seed: int | None, start: int) -> None:
-        self.length, self.start = length, start
-        self.keys = None
-        if seed is not None:
-            self.keys = fold(ROOT, np.array([fold_int(seed, 0, PART)], np.uint64), PART)
-
-    def steps(self, epochs: Keys, positions: Positions) -> tuple[Keys, Positions]:
-        positions = positions + self.start
-        if self.keys is not None:
-            positions = permute(positions, self.length, self.keys)
-        return epochs, positions
-
-    def back(self, epochs: Keys, positions: Positions) -> Positions:
-        if self.keys is not None:
-            positions = permute(positions, self.length, self.keys, undo=True)
-        return positions - self.start
-
-
-def split_bounds(fractions: Sequence[object], length: int) -> list[int]:
-    """Where the parts of a split begin and end."""
-    shares: list[float] = []
-    for fraction in fractions:
-        if isinstance(fraction, (list, tuple)):
-            listed = ", ".join(map(str, fraction))
-            raise ArgumentTypeError(f"split takes separate numbers, not a list: .split({listed}).")
-        if not (isinstance(fraction, (int, float)) and 0 < fraction <= 1):
-            raise ArgumentError(
-                f"`fractions` must be between 0 and 1, got {fraction!r}. "
-                "For counts, write ds[:n] and ds[n:] before any .shuffle(...)."
-            )
-        shares.append(fraction)
-    total = math.fsum(shares)
-    if not fractions or abs(total - 1) > 1e-6:
-        rest = f"; write .split({', '.join(map(str, fractions))}, {1 - total:.6g})"
-        raise ArgumentError(
-            f"`fractions` must add up to 1, got {total:.6g}{rest if 0 < total < 1 else ''}."
-        )
-    done, bounds = 0.0, [0]
-    for number, fraction in enumerate(shares):
-        done += fraction
-        bounds.append(length if number == len(fractions) - 1 else round(done * length))
-        if bounds[-1] == bounds[-2]:
-            raise ArgumentError(f"split: part {number} would be empty ({fraction} of {length}).")
-    return bounds

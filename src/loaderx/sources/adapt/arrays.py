@@ -137,6 +137,12 @@ class ArraySource(OwnSource):
             self._read_lazily(indices, out)
         return self._structure.build(out)
 
+    def leaf(self, path: str) -> ArraySource | None:
+        paths = self._structure.paths()
+        if self._ragged or path not in paths:
+            return None
+        return ArraySource(self._leaves[paths.index(path)], self._made_by)
+
     def window(self, start: int, stop: int) -> Tree | None:
         """Consecutive records stacked, as read-only views; None if lazy, or of unequal lengths."""
         if not self._in_memory or self._ragged:
