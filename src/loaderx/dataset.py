@@ -53,7 +53,17 @@ from loaderx.sources.adapt.checks import refuse_sources
 from loaderx.stages import nodes as stages
 from loaderx.stages.batch import check_padding
 from loaderx.stages.select import index_table, slice_text
-from loaderx.tree import Array, ArraySpec, Leaf, Tree, flatten, map_leaves, spec_of_first
+from loaderx.tree import (
+    Array,
+    ArraySpec,
+    HasArray,
+    Leaf,
+    Tree,
+    flatten,
+    is_array_like,
+    map_leaves,
+    spec_of_first,
+)
 
 if TYPE_CHECKING:
     from loaderx.display.show import Shown
@@ -712,6 +722,42 @@ class Dataset(Generic[T], metaclass=DatasetType):
         parts = split_parts(self._node, sizes, shuffle, seed, stratify, groups)
         return tuple(map(indices_of, parts))
 
+    @advised
+    def window(
+        self, n: int, *, stride: int = 1, gap: int = 0, groups: str | Leaf | None = None
+    ) -> Dataset[Tree]:
+        """``n`` records after one another as one, for time series: leaves get a first axis of n.
+
+        A batch of windows is gathered from the records at once, so windows take no memory.  Shuffle
+        and batch them as other records.  Split before: windows that overlap share records.
+
+        >>> ds = Dataset.range(6).window(3, stride=2)
+        >>> [window.tolist() for window in ds]
+        [[0, 1, 2], [2, 3, 4]]
+        >>> ds = Dataset.from_arrays(x=np.arange(6), of=list("aabbbb")).window(2, groups="of")
+        >>> [window["x"].tolist() for window in ds]
+        [[0, 1], [2, 3], [3, 4], [4, 5]]
+
+        Args:
+            n: records in a window; windows that would go beyond the end are left out.
+            stride: records from the beginning of a window to that of the next.
+            gap: records left out between two of a window, as for hours of a series of minutes,
+                ``gap=59``. (The ``sampling_rate`` of Keras is ``gap + 1``.)
+            groups: the name of a leaf, or an array with a label for each record, that says which
+                series it is of: no window holds two of them. Records of a series stand together.
+        """
+        from loaderx.stages.window import Windowed, within_series  # late: for time series only
+
+        n, stride = check_int("n", n, least=1), check_int("stride", stride, least=1)
+        gap = check_int("gap", gap, least=0)
+        if groups is None:
+            return Dataset._of(Windowed(self._node, n, stride, gap))
+        from loaderx.plans.split_parts import labels_of
+
+        windows = Windowed(self._node, n, 1, gap)
+        labels = labels_of(self._node, groups, "groups", len(self))
+        return Dataset._of(windows)[within_series(labels, windows, stride)]
+
     # Batches ----------------------------------------------------------------------------------
 
     @advised
@@ -1014,11 +1060,17 @@ class Dataset(Generic[T], metaclass=DatasetType):
         return True  # else `if dataset` would ask for its length, which streams do not have
 
     @overload
-    def __getitem__(self, index: slice | Sequence[int] | Sequence[bool] | Array) -> Dataset[T]: ...
+    def __getitem__(
+        self, index: slice | Sequence[int] | Sequence[bool] | Array | HasArray
+    ) -> Dataset[T]: ...
     @overload
     def __getitem__(self, index: SupportsIndex) -> T: ...
     def __getitem__(self, index: object) -> Tree:
-        """An element for an int; a dataset for a slice, an array of indices, or a bool mask."""
+        """An element for an int; a dataset for a slice, for indices, or for a bool mask.
+
+        These may be a list, an array, or a column or index of pandas or polars, whose values count:
+        they are positions, from 0 on.
+        """
         if isinstance(index, slice):
             return self._by_slice(index)
         if self._node.is_stream and not isinstance(index, str):
@@ -1026,7 +1078,8 @@ class Dataset(Generic[T], metaclass=DatasetType):
                 "a stream has no elements by number: iterate over it, or choose records before "
                 "the stage that makes it a stream (filter, flat_map, pack, ...)."
             )
-        if isinstance(index, (list, tuple, np.ndarray)) and np.ndim(index) > 0:
+        is_listed = isinstance(index, (list, tuple, range)) or is_array_like(index)
+        if is_listed and np.ndim(cast("Leaf", index)) > 0:
             table = index_table(np.asarray(index), self._node.length)
             return Dataset._of(stages.Picked(self._node, table))
         if isinstance(index, str):

@@ -8,9 +8,7 @@ import pytest
 from loaderx import Dataset
 
 pytestmark = pytest.mark.owners
-selection = pytest.importorskip(
-    "sklearn.model_selection", reason="scikit-learn is not installed"
-)
+selection = pytest.importorskip("sklearn.model_selection", reason="scikit-learn is not installed")
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -42,5 +40,7 @@ def test_groups_are_as_near_to_the_sizes_as_those_of_group_shuffle_split():
     train, test = Dataset.range(len(groups)).split_indices(0.75, 0.25, groups=groups)
     assert not set(groups[train]) & set(groups[test])
     splitter = selection.GroupShuffleSplit(10, test_size=0.25, random_state=0)
-    errors = [abs(len(found) - len(groups) / 4) for _, found in splitter.split(groups, groups=groups)]
+    errors = [
+        abs(len(found) - len(groups) / 4) for _, found in splitter.split(groups, groups=groups)
+    ]
     assert abs(len(test) - len(groups) / 4) <= min(errors)

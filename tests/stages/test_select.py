@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
 
 from chains import arrays, ids
+from loaderx import ArgumentError, ArgumentTypeError, PositionError
 from streams import STREAM, numbers
 
 
@@ -31,3 +35,42 @@ def test_slices_masks_and_arrays():
     assert ids(d.repeat()[8:14:2]) == [8, 0, 2]
     assert ids(d.repeat().skip(9).take(2)) == [9, 0]
     assert d.batch(4)[-1]["x"].tolist() == [8, 9]
+
+
+TABLE = pd.DataFrame({"n": np.arange(10), "even": [True, False] * 5}, index=range(9, -1, -1))
+
+
+@pytest.mark.parametrize(
+    ("index", "expected"),
+    [
+        (pd.Index([3, 1]), [3, 1]),
+        (TABLE.index[:3], [9, 8, 7]),
+        (TABLE.n[TABLE.even], [0, 2, 4, 6, 8]),
+        (TABLE.even, [0, 2, 4, 6, 8]),
+        (pd.Series([1, -1], dtype="Int64"), [1, 9]),
+        (pd.Series([True] * 3 + [False] * 7, dtype="boolean"), [0, 1, 2]),
+        (pl.Series([1, 5]), [1, 5]),
+        (pl.Series([True, False] * 5), [0, 2, 4, 6, 8]),
+        ((3, 4), [3, 4]),
+        (range(3), [0, 1, 2]),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_indices_of_tables(index, expected):
+    assert ids(arrays(10)[index]) == expected
+
+
+@pytest.mark.parametrize(
+    ("index", "error", "message"),
+    [
+        (pd.Series([1, None], dtype="Int64"), ArgumentTypeError, "integers or bools, got float64"),
+        (TABLE, ArgumentError, r"one-dimensional, got shape \(10, 2\)"),
+        (pd.Index(list("ab")), ArgumentTypeError, "integers or bools, got <U1"),
+        (pd.MultiIndex.from_tuples([(1, 2)]), ArgumentError, r"one-dimensional, got shape \(1, 2"),
+        (pl.Series([True] * 3), PositionError, "the mask has 3 entries for 10 elements"),
+        (pd.Index([10]), PositionError, "index 10 is out of range for 10 elements"),
+    ],
+)
+def test_indices_that_are_none(index, error, message):
+    with pytest.raises(error, match=message):
+        arrays(10)[index]

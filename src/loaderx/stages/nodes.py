@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from loaderx.stages.skip_steps import StepsSkipped
     from loaderx.stages.split import Part
     from loaderx.stages.unbatch import Unbatched
+    from loaderx.stages.window import Windowed
     from loaderx.stages.window_map import WindowMapped
     from loaderx.stages.without import Without
     from loaderx.stages.zip import Zipped
@@ -63,6 +64,7 @@ __all__ = [
     "Unbatched",
     "WindowMapped",
     "WindowShuffled",
+    "Windowed",
     "Without",
     "Zipped",
 ]
@@ -84,6 +86,7 @@ _LATE = {
     "StepsSkipped": "skip_steps",
     "Unbatched": "unbatch",
     "WindowMapped": "window_map",
+    "Windowed": "window",
     "Without": "without",
     "Zipped": "zip",
 }

@@ -380,6 +380,8 @@ class Pick(Move):
 
 def index_table(index: npt.NDArray[np.generic], length: int | None) -> npt.NDArray[np.int64]:
     """Indices or a mask, as positions from 0 on."""
+    if index.dtype == object:  # of pandas, where values may be missing
+        index = np.array(index.tolist())
     if index.ndim != 1:
         raise ArgumentError(f"indices must be one-dimensional, got shape {index.shape}.")
     if length is None:

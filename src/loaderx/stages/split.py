@@ -32,9 +32,10 @@ def check_splittable(node: Node) -> int:
         raise ChainError("split needs a dataset that ends: put it before .repeat().")
     for below in node.below():
         if below.shuffle_span is not None or below.repeats_here:
+            when = " from one epoch to the next" if below.order_varies or below.is_repeat else ""
             raise ChainError(
-                f"split after .{below.stage}: the parts would share records from one epoch to "
-                "the next. Split first, then shuffle and repeat each part."
+                f"split after .{below.stage}: the parts would share records{when}. Split first, "
+                "then shuffle and repeat each part."
             )
     return node.length
 
