@@ -752,10 +752,9 @@ class Dataset(Generic[T], metaclass=DatasetType):
         gap = check_int("gap", gap, least=0)
         if groups is None:
             return Dataset._of(Windowed(self._node, n, stride, gap))
-        from loaderx.plans.split_parts import labels_of
+        from loaderx.plans.leaf_values import labels_of
 
-        windows = Windowed(self._node, n, 1, gap)
-        labels = labels_of(self._node, groups, "groups", len(self))
+        windows, labels = Windowed(self._node, n, 1, gap), labels_of(self._node, groups, "groups")
         return Dataset._of(windows)[within_series(labels, windows, stride)]
 
     # Batches ----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from loaderx.stages.inputs import FromIterable, FromSource
 from loaderx.stages.map import Transformed
 from loaderx.stages.repeat import Repeated
 from loaderx.stages.seed import Seeded
-from loaderx.stages.select import Picked, Sliced
+from loaderx.stages.select import Part, Picked, Sliced
 from loaderx.stages.shuffle import Shuffled, WindowShuffled
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from loaderx.stages.pack import PackedRecords
     from loaderx.stages.sample import Sampled
     from loaderx.stages.skip_steps import StepsSkipped
-    from loaderx.stages.split import Part
     from loaderx.stages.unbatch import Unbatched
     from loaderx.stages.window import Windowed
     from loaderx.stages.window_map import WindowMapped
@@ -80,7 +79,6 @@ _LATE = {
     "Mixed": "mix",
     "Narrowed": "narrow",
     "PackedRecords": "pack",
-    "Part": "split",
     "Sampled": "sample",
     "Skipping": "on_error",
     "StepsSkipped": "skip_steps",

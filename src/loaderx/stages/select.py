@@ -1,4 +1,4 @@
-"""Parts of a dataset: take, skip, slices and chosen indices."""
+"""Parts of a dataset: take, skip, slices, chosen indices, and the parts of a split."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from loaderx.chain.node import Node
 from loaderx.chain.row_counts import ShortBatches
 from loaderx.errors import ArgumentError, ArgumentTypeError, ChainError, PositionError
 from loaderx.order.epochs import LIMIT, SkippedSteps, child
+from loaderx.order.permutation import permute
 from loaderx.reading.batch_readers import BatchReader, Counted
 from loaderx.reading.lookahead import Lookahead, Path
 from loaderx.reading.operators import Move
@@ -21,7 +22,7 @@ from loaderx.reading.readers import Reader
 from loaderx.reading.rows import Positions, Rows
 from loaderx.reading.saved_position import Changed, LanePosition, entries, whole
 from loaderx.reading.trails import Find, Found, Sought, numbered
-from loaderx.rng import Keys
+from loaderx.rng import PART, ROOT, Keys, fold, fold_int
 from loaderx.sources.base import Indices
 
 if TYPE_CHECKING:
@@ -403,3 +404,57 @@ def index_table(index: npt.NDArray[np.generic], length: int | None) -> npt.NDArr
         raise ArgumentError("the indices select no elements.")
     table.flags.writeable = False
     return table
+
+
+# Parts of a split -------------------------------------------------------------------------------
+
+
+class Part(MovedByIndex):
+    """One part of a split: a run of one order that is the same in every epoch."""
+
+    call: str  # as the user wrote it
+    start: int
+    count: int
+    seed: int | None  # None: not shuffled
+
+    @property
+    def length(self) -> int:
+        return self.count
+
+    @property
+    def stage(self) -> str:
+        return self.call
+
+    def fingerprint(self, seed: int) -> str:
+        return stage_text("split", {}, self, without=("call",))
+
+    @property
+    def block_starts(self) -> Indices | None:
+        if self.seed is not None:
+            return None
+        return part_of_blocks(self.input.block_starts, self.start, self.count)
+
+    def move(self, seed: int) -> Move:
+        assert self.input.length is not None
+        return PartOfOrder(self.input.length, self.seed, self.start)
+
+
+class PartOfOrder(Move):
+    """A part of one fixed order, the same in every epoch, for `split`."""
+
+    def __init__(self, length: int, seed: int | None, start: int) -> None:
+        self.length, self.start = length, start
+        self.keys = None
+        if seed is not None:
+            self.keys = fold(ROOT, np.array([fold_int(seed, 0, PART)], np.uint64), PART)
+
+    def steps(self, epochs: Keys, positions: Positions) -> tuple[Keys, Positions]:
+        positions = positions + self.start
+        if self.keys is not None:
+            positions = permute(positions, self.length, self.keys)
+        return epochs, positions
+
+    def back(self, epochs: Keys, positions: Positions) -> Positions:
+        if self.keys is not None:
+            positions = permute(positions, self.length, self.keys, undo=True)
+        return positions - self.start

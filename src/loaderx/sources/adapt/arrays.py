@@ -138,10 +138,8 @@ class ArraySource(OwnSource):
         return self._structure.build(out)
 
     def leaf(self, path: str) -> ArraySource | None:
-        paths = self._structure.paths()
-        if self._ragged or path not in paths:
-            return None
-        return ArraySource(self._leaves[paths.index(path)], self._made_by)
+        named = dict(zip(self._structure.paths(), self._leaves, strict=True))
+        return None if self._ragged or path not in named else ArraySource({path: named[path]})
 
     def window(self, start: int, stop: int) -> Tree | None:
         """Consecutive records stacked, as read-only views; None if lazy, or of unequal lengths."""

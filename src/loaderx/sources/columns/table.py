@@ -122,10 +122,10 @@ class TableSource(PadsLists, ColumnarSource):
         return self._columns, self._structure
 
     def leaf(self, path: str) -> TableSource | None:
-        paths = self._structure.paths()
-        if path not in paths:
+        named = dict(zip(self._structure.paths(), self._columns, strict=True))
+        if path not in named:
             return None
-        return TableSource(self._columns[paths.index(path)], self._length, label=self._label)
+        return TableSource({path: named[path]}, self._length, label=self._label)
 
     def file_of(self, index: int) -> tuple[str, int] | None:
         if self._shard_names is None or self._shard_counts is None:

@@ -51,9 +51,9 @@ def test_counts_are_the_sizes_of_the_parts():
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ((80, 20), r"up to the 1000 elements, got 100. For .* or .split\(80, 20, 900\)"),
-        ((800, 300), r"got 1100. For shares write fractions, .split\(0.8, 0.2\)\.$"),
-        ((900, 0.1), "between 0 and 1, got 900. Counts are whole numbers, all of them"),
+        ((80, 20), r"up to 1000, .*\(fractions to 1\), got 100; write .split\(80, 20, 900\)"),
+        ((800, 300), r"add up to 1000, the number of elements \(fractions to 1\), got 1100\.$"),
+        ((900, 0.1), "between 0 and 1, got 900; or all of them whole numbers, which add"),
         ((1000, 0), r"part 1 would be empty \(0 of 1000\)"),
         ((1001, -1), r"part 1 would be empty \(-1 of 1000\)"),
     ],
@@ -170,7 +170,7 @@ def opened(folder, suffix, y):
         ("labels", ArgumentError, "`stratify`: records have no leaf 'labels'; they have 'x', 'y'"),
         ("x", ArgumentError, r"class 0 has 1 of 20 elements, fewer than there are parts \(2\)"),
         (np.zeros(3), ArgumentError, r"each of the 20 elements, got an array of shape \(3,"),
-        (np.array([1, "a"] * 10, object), ArgumentTypeError, "of one kind.* others: int, str"),
+        (np.array([1, "a"] * 10, object), ArgumentTypeError, "must have labels of one type, and has int, str"),
     ],
 )  # fmt: skip
 def test_labels_that_are_none(labels, error, message):
