@@ -201,6 +201,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
     def from_arrays(*trees: Tree, **leaves: Leaf) -> Dataset[Tree]:
         """Rows of arrays of one leading length: NumPy, memory maps, or lazy ones (h5py, zarr).
 
+        Those of a sparse matrix of scipy are dense.  A group of arrays is a dict of them.
         Named arrays make dicts, ``from_arrays(x, y)`` makes tuples, and one tree is taken as it is.
         A list of more than 8 arrays is refused: most likely each is a record, not a column.
 
@@ -561,7 +562,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         With ``block``, blocks of so many consecutive records come in random order, and the records
         of a block in their own: for data that is best read in runs.  ``window`` then also shuffles
         the records within windows of whole blocks, so it must be a multiple of ``block``.
-        ``block="source"`` takes the blocks that the source is stored in: row groups, shards.
+        ``block="source"`` takes the blocks that the source is stored in: row groups, shards, chunks.
 
         >>> [int(x) for x in Dataset.range(5).shuffle(seed=0).repeat(2)]
         [3, 2, 4, 0, 1, 4, 1, 2, 0, 3]

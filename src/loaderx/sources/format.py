@@ -170,6 +170,7 @@ class FileFormat(Frozen):
     open: OpenFiles
     is_head: Callable[[bytes], bool] | None = None  # tests the first bytes; None: not used
     weak_suffixes: tuple[str, ...] = ()  # not data if the folder has data of other formats
+    splits: Callable[[list[str], OpenOptions], Splits] | None = None  # inside of the files
 
     def __repr__(self) -> str:
         return f"FileFormat({self.name!r}, {self.suffixes!r})"
