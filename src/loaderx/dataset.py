@@ -562,7 +562,8 @@ class Dataset(Generic[T], metaclass=DatasetType):
         With ``block``, blocks of so many consecutive records come in random order, and the records
         of a block in their own: for data that is best read in runs.  ``window`` then also shuffles
         the records within windows of whole blocks, so it must be a multiple of ``block``.
-        ``block="source"`` takes the blocks that the source is stored in: row groups, shards, chunks.
+        ``block="source"`` takes the blocks that the source is stored in: row groups,
+        shards, chunks.
 
         >>> [int(x) for x in Dataset.range(5).shuffle(seed=0).repeat(2)]
         [3, 2, 4, 0, 1, 4, 1, 2, 0, 3]

@@ -170,7 +170,7 @@ def opened(folder, suffix, y):
         ("labels", ArgumentError, "`stratify`: records have no leaf 'labels'; they have 'x', 'y'"),
         ("x", ArgumentError, r"class 0 has 1 of 20 elements, fewer than there are parts \(2\)"),
         (np.zeros(3), ArgumentError, r"each of the 20 elements, got an array of shape \(3,"),
-        (np.array([1, "a"] * 10, object), ArgumentTypeError, "labels of one type, and has int, str"),
+        (np.array([1, "a"] * 10, object), ArgumentTypeError, "of one type, and has int, str"),
     ],
 )  # fmt: skip
 def test_labels_that_are_none(labels, error, message):

@@ -34,32 +34,26 @@ def split_parts(
     # Fixed now: a seed that is set on one part later must not change which records it has.
     own = node.default_seed() if seed is None else check_seed(seed)
     drawn = own if check_bool("shuffle", shuffle) else None
-    given = [*map(str, sizes)]
-    if seed is not None or not shuffle:
-        given.append(f"seed={own}" if shuffle else "shuffle=False")
-    if stratify is None and groups is None:
-        call = f"split({', '.join(given)})"
-        return [
-            Part(node, f"{call}[{number}]", start, stop - start, drawn)
-            for number, (start, stop) in enumerate(bounds)
-        ]
     if stratify is not None and groups is not None:
         raise ArgumentError(
             "`stratify` and `groups` cannot be used together: a group is in one part, whatever "
             "classes it has."
         )
-    name, labels, deal = "stratify", stratify, by_class
-    if groups is not None:
-        name, labels, deal = "groups", groups, by_group
+    name, labels = ("stratify", stratify) if groups is None else ("groups", groups)
+    given = [*map(str, sizes)]
+    if seed is not None or not shuffle:
+        given.append(f"seed={own}" if shuffle else "shuffle=False")
+    if labels is not None:
+        given.append(f"{name}={labels!r}" if isinstance(labels, str) else f"{name}=labels")
+    calls = [f"split({', '.join(given)})[{number}]" for number in range(len(sizes))]
+    if labels is None:
+        parts = zip(calls, bounds, strict=True)
+        return [Part(node, call, start, stop - start, drawn) for call, (start, stop) in parts]
+    deal = by_class if groups is None else by_group
     order = PartOfOrder(length, drawn, 0).steps(ROOT, np.arange(length))[1]
-    found = labels_of(node, labels, name)
-    tables = deal(found, order, [stop - start for start, stop in bounds])
-    given.append(f"{name}={labels!r}" if isinstance(labels, str) else f"{name}=labels")
-    call = f"split({', '.join(given)})"
-    return [
-        Picked(node, index_table(table, length), f"{call}[{number}]")
-        for number, table in enumerate(tables)
-    ]
+    tables = deal(labels_of(node, labels, name), order, [stop - start for start, stop in bounds])
+    dealt = zip(calls, tables, strict=True)
+    return [Picked(node, index_table(table, length), call) for call, table in dealt]
 
 
 def indices_of(part: Moved) -> Indices:

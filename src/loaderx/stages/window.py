@@ -155,9 +155,8 @@ def within_series(labels: Array, window: Windowed, stride: int) -> Positions:
     is_whole = series[firsts] == series[firsts + window.span - 1]
     found = np.flatnonzero(is_whole & ((firsts - begins[series[firsts]]) % stride == 0))
     if not len(found):
-        longest = int(np.bincount(series).max())
         raise ArgumentError(
-            f"{window.stage} spans {window.span} records, and no more than {longest} in a row have "
-            "the same label in `groups`. Sort the records by series first."
+            f"{window.stage} spans {window.span} records, and no so many in a row have the same "
+            "label in `groups`. Sort the records by series first."
         )
     return found

@@ -14,7 +14,6 @@ from loaderx.memory import Layout, Lend
 from loaderx.sources.adapt.bulk import INDEXING, BulkReads
 from loaderx.sources.adapt.checks import is_indexed
 from loaderx.sources.adapt.frames import without_frames
-from loaderx.sources.adapt.sparse_rows import SparseRows, is_sparse
 from loaderx.sources.base import Gather, Indices, OwnSource
 from loaderx.tree import (
     Array,
@@ -274,6 +273,12 @@ def _rows_of_lists(tree: Tree, path: str = "") -> Tree:
     return tree
 
 
+def is_sparse(obj: object) -> TypeGuard[Leaf]:
+    """True for a sparse matrix of scipy, which is not imported here."""
+    kind = type(obj)
+    return kind.__module__.startswith("scipy.sparse") and hasattr(kind, "tocsr")
+
+
 def is_group(obj: object) -> TypeGuard[Tree]:
     """True for a group of arrays of zarr; those of h5py are mappings."""
     return hasattr(type(obj), "arrays") and hasattr(type(obj), "groups")
@@ -318,6 +323,8 @@ def _leaf(leaf: Leaf, path: str) -> Array | LazyArray:
     elif (rows := _rows_of_h5(leaf)) is not None:
         array = rows
     elif is_sparse(leaf):
+        from loaderx.sources.adapt.sparse_rows import SparseRows  # late: few have any
+
         return SparseRows(leaf)
     elif np.isscalar(leaf):
         raise ArgumentTypeError(f"{_named(path)} is {leaf!r}, not an array.")

@@ -16,7 +16,7 @@ import numpy as np
 from loaderx.errors import ArgumentError, LoaderxError
 from loaderx.first_use import AttributesBeforeUse
 from loaderx.memory import Lend
-from loaderx.sources.adapt.arrays import ArraySource, is_group
+from loaderx.sources.adapt.arrays import ArraySource, is_group, is_sparse
 from loaderx.sources.adapt.bulk import INDEXING, BulkReads
 from loaderx.sources.adapt.checks import (
     check_readable,
@@ -30,7 +30,6 @@ from loaderx.sources.adapt.checks import (
 )
 from loaderx.sources.adapt.frames import is_column, is_frame
 from loaderx.sources.adapt.huggingface import read_slice, takes_slices
-from loaderx.sources.adapt.sparse_rows import is_sparse
 from loaderx.sources.base import Indices, OwnSource, Source, chunk_starts, overrides
 from loaderx.tree import Array, ArraySpec, Leaf, Structure, Tree, flatten
 

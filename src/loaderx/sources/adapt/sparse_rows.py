@@ -1,11 +1,8 @@
-"""Rows of a sparse matrix of scipy, dense for the records that are read.
-
-Nothing here imports scipy: a matrix is recognised by its class.
-"""
+"""Rows of a sparse matrix of scipy, dense for the records that are read."""
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -16,12 +13,6 @@ from loaderx.tree import Array
 
 Sparse: TypeAlias = Any
 """A sparse matrix or array of scipy, of any format."""
-
-
-def is_sparse(obj: object) -> TypeGuard[Sparse]:
-    """True for a sparse matrix."""
-    kind = type(obj)
-    return kind.__module__.startswith("scipy.sparse") and hasattr(kind, "tocsr")
 
 
 class SparseRows:
