@@ -171,6 +171,7 @@ def opened(folder, suffix, y):
         ("x", ArgumentError, r"class 0 has 1 of 20 elements, fewer than there are parts \(2\)"),
         (np.zeros(3), ArgumentError, r"each of the 20 elements, got an array of shape \(3,"),
         (np.array([1, "a"] * 10, object), ArgumentTypeError, "of one type, and has int, str"),
+        ([None] * 20, ArgumentTypeError, "of one type, and has NoneType"),
     ],
 )  # fmt: skip
 def test_labels_that_are_none(labels, error, message):

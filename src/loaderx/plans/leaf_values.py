@@ -26,7 +26,8 @@ def labels_of(node: Node, labels: str | Leaf, argument: str) -> Array:
             f"`{argument}` must have one label for each of the {node.length} elements, got an "
             f"array of shape {found.shape}."
         )
-    if found.dtype == object and len(kinds := {type(label) for label in found}) > 1:
+    kinds = {type(label) for label in found} if found.dtype == object else set()
+    if len(kinds) > 1 or type(None) in kinds:
         listed = ", ".join(sorted(kind.__name__ for kind in kinds))
         raise ArgumentTypeError(f"`{argument}` must have labels of one type, and has {listed}.")
     return found
