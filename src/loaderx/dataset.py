@@ -1061,11 +1061,11 @@ class Dataset(Generic[T], metaclass=DatasetType):
         return True  # else `if dataset` would ask for its length, which streams do not have
 
     @overload
-    def __getitem__(
-        self, index: slice | Sequence[int] | Sequence[bool] | Array | HasArray
-    ) -> Dataset[T]: ...
+    def __getitem__(self, index: slice | Sequence[int] | Sequence[bool] | Array) -> Dataset[T]: ...
     @overload
     def __getitem__(self, index: SupportsIndex) -> T: ...
+    @overload
+    def __getitem__(self, index: HasArray) -> Dataset[T]: ...
     def __getitem__(self, index: object) -> Tree:
         """An element for an int; a dataset for a slice, for indices, or for a bool mask.
 

@@ -113,13 +113,9 @@ class ArraySource(OwnSource):
 
     def chunks(self) -> Indices | None:
         """Where chunks of lazy arrays begin: those of the array that has the most rows in one."""
-        found = [
-            getattr(leaf, "shards", None) or getattr(leaf, "chunks", None) for leaf in self._leaves
-        ]
+        found = [getattr(leaf, "chunks", None) for leaf in self._leaves]
         rows = [chunk[0] for chunk in found if chunk and isinstance(chunk[0], int)]
-        if not rows:
-            return None
-        return np.append(np.arange(0, self._length, max(rows)), self._length)
+        return np.append(np.arange(0, self._length, max(rows)), self._length) if rows else None
 
     @property
     def is_mapped(self) -> bool:

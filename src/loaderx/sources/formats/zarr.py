@@ -18,7 +18,7 @@ _MARKS = (".zarray", ".zgroup", "zarr.json")
 
 
 def _opened(folder: Folder) -> dict[str, LazyArray]:
-    """The arrays, those in groups as ``group/name``; a single one has an empty name."""
+    """The arrays, those in groups as ``group/name``; a single one as the folder is called."""
     path = folder.path
     try:
         import zarr
@@ -30,13 +30,14 @@ def _opened(folder: Folder) -> dict[str, LazyArray]:
     with reading(path):
         store = _store(folder)
         opened = zarr.open(store, mode="r")
-        arrays = _named(opened) if is_group(opened) else {"": opened}
+        name = folder.name.removesuffix(".zarr")
+        arrays = _named(opened) if is_group(opened) else {name: opened}
         if hasattr(store, "know"):
             store.know(arrays.values())
     if not arrays:
         raise FileError(f"{path} has no arrays.")
     return {
-        name: _Rows(array, f"{path}, array {name!r}" if name else path)
+        name: _Rows(array, f"{path}, array {name!r}" if is_group(opened) else path)
         for name, array in sorted(arrays.items())
     }
 
@@ -48,10 +49,7 @@ def _named(group: Tree, prefix: str = "") -> dict[str, LazyArray]:
     return found
 
 
-def _open(folder: Folder, group: str, options: OpenOptions) -> Source:
-    arrays = _opened(folder)
-    if "" in arrays:
-        arrays = {folder.name.removesuffix(".zarr"): arrays[""]}
+def _open(folder: Folder, arrays: dict[str, LazyArray], group: str, options: OpenOptions) -> Source:
     inside = {
         name.removeprefix(group): array for name, array in arrays.items() if name.startswith(group)
     }
@@ -87,8 +85,9 @@ def _store(folder: Folder) -> object:
 
 
 def folder_splits(folder: Folder, options: OpenOptions) -> Splits:
-    groups = group_splits(_opened(folder), options.columns) or {"": ""}
-    return {split: partial(_open, folder, group, options) for split, group in groups.items()}
+    arrays = _opened(folder)
+    groups = group_splits(arrays, options.columns) or {"": ""}
+    return {name: partial(_open, folder, arrays, group, options) for name, group in groups.items()}
 
 
 def is_folder(folder: Folder) -> bool:
