@@ -53,17 +53,7 @@ from loaderx.sources.adapt.checks import refuse_sources
 from loaderx.stages import nodes as stages
 from loaderx.stages.batch import check_padding
 from loaderx.stages.select import index_table, slice_text
-from loaderx.tree import (
-    Array,
-    ArraySpec,
-    HasArray,
-    Leaf,
-    Tree,
-    flatten,
-    is_array_like,
-    map_leaves,
-    spec_of_first,
-)
+from loaderx.tree import Array, ArraySpec, HasArray, Leaf, Tree, flatten, map_leaves, spec_of_first
 
 if TYPE_CHECKING:
     from loaderx.display.show import Shown
@@ -1079,7 +1069,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
                 "a stream has no elements by number: iterate over it, or choose records before "
                 "the stage that makes it a stream (filter, flat_map, pack, ...)."
             )
-        is_listed = isinstance(index, (list, tuple, range)) or is_array_like(index)
+        is_listed = isinstance(index, (list, tuple, range)) or hasattr(index, "__array__")
         if is_listed and np.ndim(cast("Leaf", index)) > 0:
             table = index_table(np.asarray(index), self._node.length)
             return Dataset._of(stages.Picked(self._node, table))
