@@ -52,8 +52,8 @@ from loaderx.sources import ArraySource, RangeSource, Source, adapt
 from loaderx.sources.adapt.checks import refuse_sources
 from loaderx.stages import nodes as stages
 from loaderx.stages.batch import check_padding
-from loaderx.stages.select import index_table, slice_text, split_bounds
-from loaderx.tree import Array, ArraySpec, Leaf, Tree, flatten, map_leaves, spec_of_first
+from loaderx.stages.select import index_table, slice_text
+from loaderx.tree import Array, ArraySpec, HasArray, Leaf, Tree, flatten, map_leaves, spec_of_first
 
 if TYPE_CHECKING:
     from loaderx.display.show import Shown
@@ -195,6 +195,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
     def from_arrays(*trees: Tree, **leaves: Leaf) -> Dataset[Tree]:
         """Rows of arrays of one leading length: NumPy, memory maps, or lazy ones (h5py, zarr).
 
+        Those of a sparse matrix of scipy are dense.  A group of arrays is a dict of them.
         Named arrays make dicts, ``from_arrays(x, y)`` makes tuples, and one tree is taken as it is.
         A list of more than 8 arrays is refused: most likely each is a record, not a column.
 
@@ -555,7 +556,8 @@ class Dataset(Generic[T], metaclass=DatasetType):
         With ``block``, blocks of so many consecutive records come in random order, and the records
         of a block in their own: for data that is best read in runs.  ``window`` then also shuffles
         the records within windows of whole blocks, so it must be a multiple of ``block``.
-        ``block="source"`` takes the blocks that the source is stored in: row groups, shards.
+        ``block="source"`` takes the blocks that the source is stored in: row groups,
+        shards, chunks.
 
         >>> [int(x) for x in Dataset.range(5).shuffle(seed=0).repeat(2)]
         [3, 2, 4, 0, 1, 4, 1, 2, 0, 3]
@@ -659,9 +661,14 @@ class Dataset(Generic[T], metaclass=DatasetType):
 
     @advised
     def split(
-        self, *fractions: float, shuffle: bool = True, seed: int | None = None
+        self,
+        *sizes: float,
+        shuffle: bool = True,
+        seed: int | None = None,
+        stratify: str | Leaf | None = None,
+        groups: str | Leaf | None = None,
     ) -> tuple[Dataset[T], ...]:
-        """Disjoint datasets that hold these fractions of this one, and together all of it.
+        """Disjoint datasets that hold these shares of this one, and together all of it.
 
         Which record goes where is drawn once (or, without ``shuffle``, follows the order), so that
         training and validation data never mix, in any epoch.
@@ -669,36 +676,82 @@ class Dataset(Generic[T], metaclass=DatasetType):
         >>> train, test = Dataset.range(10).split(0.8, 0.2)
         >>> len(train), len(test)
         (8, 2)
+        >>> labels = np.array([0, 0, 0, 0, 0, 0, 0, 0, 1, 1])
+        >>> train, test = Dataset.from_arrays(label=labels).split(5, 5, stratify="label")
+        >>> sorted(int(record["label"]) for record in test)
+        [0, 0, 0, 0, 1]
+
+        Args:
+            sizes: fractions that add up to 1, or whole numbers that add up to the length.
+            shuffle: False puts the first elements into the first part, and so on.
+            seed: of the draw.
+            stratify: the name of a leaf, or an array with a label for each element: every label
+                has its share of each part, as in scikit-learn.
+            groups: likewise, for groups that must stay together. Each is in one part only, and the
+                sizes are as near as that allows: the largest groups are dealt out first.
         """
-        length = self._node.length
-        if self._node.is_stream:
-            raise ChainError(
-                "split of a stream: the number of its records is not known. Split first, then put "
-                "filter, flat_map or pack on each part."
-            )
-        if length is None:
-            raise ChainError("split needs a dataset that ends: put it before .repeat().")
-        for node in self._node.below():
-            shuffled = node.shuffle_span is not None
-            if shuffled or node.repeats_here:
-                raise ChainError(
-                    f"split after .{node.stage}: the parts would share records from one epoch to "
-                    "the next. Split first, then shuffle and repeat each part."
-                )
-        bounds = split_bounds(fractions, length)
-        # Fixed now: a seed that is set on one part later must not change which records it has.
-        own = self._node.default_seed() if seed is None else check_seed(seed)
-        listed = ", ".join(map(str, fractions))
-        options = "" if seed is None else f", seed={own}"
-        call = f"split({listed}{options if shuffle else ', shuffle=False'})"
-        return tuple(
-            Dataset._of(
-                stages.Part(
-                    self._node, f"{call}[{i}]", start, stop - start, own if shuffle else None
-                )
-            )
-            for i, (start, stop) in enumerate(itertools.pairwise(bounds))
-        )
+        from loaderx.plans.split_parts import split_parts  # late: many programs split nothing
+
+        parts = split_parts(self._node, sizes, shuffle, seed, stratify, groups)
+        return tuple(map(Dataset._of, parts))
+
+    @advised
+    def split_indices(
+        self,
+        *sizes: float,
+        shuffle: bool = True,
+        seed: int | None = None,
+        stratify: str | Leaf | None = None,
+        groups: str | Leaf | None = None,
+    ) -> tuple[Array, ...]:
+        """The indices of the elements in each part of `split`, with the same arguments.
+
+        ``ds[indices]`` has the elements of the part in their order.  To join some of the parts, as
+        for folds, join their indices.
+
+        >>> train, test = Dataset.range(5).split_indices(0.6, 0.4, shuffle=False)
+        >>> train, test
+        (array([0, 1, 2]), array([3, 4]))
+        """
+        from loaderx.plans.split_parts import indices_of, split_parts
+
+        parts = split_parts(self._node, sizes, shuffle, seed, stratify, groups)
+        return tuple(map(indices_of, parts))
+
+    @advised
+    def window(
+        self, n: int, *, stride: int = 1, gap: int = 0, groups: str | Leaf | None = None
+    ) -> Dataset[Tree]:
+        """``n`` records after one another as one, for time series: leaves get a first axis of n.
+
+        A batch of windows is gathered from the records at once, so windows take no memory.  Shuffle
+        and batch them as other records.  Split before: windows that overlap share records.
+
+        >>> ds = Dataset.range(6).window(3, stride=2)
+        >>> [window.tolist() for window in ds]
+        [[0, 1, 2], [2, 3, 4]]
+        >>> ds = Dataset.from_arrays(x=np.arange(6), of=list("aabbbb")).window(2, groups="of")
+        >>> [window["x"].tolist() for window in ds]
+        [[0, 1], [2, 3], [3, 4], [4, 5]]
+
+        Args:
+            n: records in a window; windows that would go beyond the end are left out.
+            stride: records from the beginning of a window to that of the next.
+            gap: records left out between two of a window, as for hours of a series of minutes,
+                ``gap=59``. (The ``sampling_rate`` of Keras is ``gap + 1``.)
+            groups: the name of a leaf, or an array with a label for each record, that says which
+                series it is of: no window holds two of them. Records of a series stand together.
+        """
+        from loaderx.stages.window import Windowed, within_series  # late: for time series only
+
+        n, stride = check_int("n", n, least=1), check_int("stride", stride, least=1)
+        gap = check_int("gap", gap, least=0)
+        if groups is None:
+            return Dataset._of(Windowed(self._node, n, stride, gap))
+        from loaderx.plans.leaf_values import labels_of
+
+        windows, labels = Windowed(self._node, n, 1, gap), labels_of(self._node, groups, "groups")
+        return Dataset._of(windows)[within_series(labels, windows, stride)]
 
     # Batches ----------------------------------------------------------------------------------
 
@@ -1005,8 +1058,14 @@ class Dataset(Generic[T], metaclass=DatasetType):
     def __getitem__(self, index: slice | Sequence[int] | Sequence[bool] | Array) -> Dataset[T]: ...
     @overload
     def __getitem__(self, index: SupportsIndex) -> T: ...
+    @overload
+    def __getitem__(self, index: HasArray) -> Dataset[T]: ...
     def __getitem__(self, index: object) -> Tree:
-        """An element for an int; a dataset for a slice, an array of indices, or a bool mask."""
+        """An element for an int; a dataset for a slice, for indices, or for a bool mask.
+
+        These may be a list, an array, or a column or index of pandas or polars, whose values count:
+        they are positions, from 0 on.
+        """
         if isinstance(index, slice):
             return self._by_slice(index)
         if self._node.is_stream and not isinstance(index, str):
@@ -1014,7 +1073,8 @@ class Dataset(Generic[T], metaclass=DatasetType):
                 "a stream has no elements by number: iterate over it, or choose records before "
                 "the stage that makes it a stream (filter, flat_map, pack, ...)."
             )
-        if isinstance(index, (list, tuple, np.ndarray)) and np.ndim(index) > 0:
+        is_listed = isinstance(index, (list, tuple, range)) or hasattr(index, "__array__")
+        if is_listed and np.ndim(cast("Leaf", index)) > 0:
             table = index_table(np.asarray(index), self._node.length)
             return Dataset._of(stages.Picked(self._node, table))
         if isinstance(index, str):

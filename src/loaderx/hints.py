@@ -97,7 +97,6 @@ DATASET = {
     "to_pandas": "Iterate over it: list(ds).",
     "train_test_split": _SPLIT,
     "transform": "Write .map(f).",
-    "window": "Write .batch(n) for runs of records, .shuffle(window=n) to shuffle within them.",
     "with_format": _NUMPY,
     "with_options": _RUN,
     "with_transform": "Write .map(f).",
@@ -260,6 +259,8 @@ IN = {  # names whose advice depends on the method
     ("batch", "positional"): "Options have names: .batch(32, drop_remainder=True).",
     ("mix", "positional"): _MIX,
     ("split", "test_size"): _SPLIT,
+    ("window", "sampling_rate"): "Write gap=sampling_rate - 1: the records left out between two.",
+    ("window", "shift"): "Write stride=shift.",
 }
 
 

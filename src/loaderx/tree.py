@@ -15,7 +15,7 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -164,6 +164,12 @@ def field_names(record: Tree) -> list[str]:
     import dataclasses  # late: a program without dataclasses need not load it
 
     return [field.name for field in dataclasses.fields(record) if field.init]
+
+
+class HasArray(Protocol):
+    """What NumPy makes an array of: columns of tables, arrays of other libraries."""
+
+    def __array__(self, dtype: Any = None, /) -> Array: ...
 
 
 def is_array_like(value: object) -> bool:

@@ -36,6 +36,7 @@ from tests.pinned.inputs import (
     double,
     draw,
     draw_globally,
+    draw_of_window,
     draw_rows,
     fails,
     fails_every,
@@ -431,6 +432,45 @@ def split_first():
 @chain
 def split_last():
     return arrays(40).seed(8).split(0.4, 0.6)[1].batch(4)
+
+
+@chain
+def split_by_count():
+    return arrays(40).split(25, 15, seed=3)[1].shuffle(1).batch(4).repeat()
+
+
+@chain
+def split_by_class():
+    return arrays(40).split(0.7, 0.3, stratify=np.arange(40) % 3)[0].random_map(draw).batch(6)
+
+
+@chain
+def split_indices_of_folds():
+    folds = arrays(40).split_indices(*[0.25] * 4, seed=1, stratify=np.arange(40) % 2)
+    return arrays(40)[np.concatenate(folds[1:])].batch(7)
+
+
+@chain
+def split_indices_of_groups():
+    groups = np.arange(40) // 7
+    _, held_out = arrays(40).split_indices(0.5, 0.5, shuffle=False, groups=groups)
+    return arrays(40)[held_out].batch(3)
+
+
+@chain
+def split_by_group():
+    return arrays(40).split(0.6, 0.4, seed=2, groups=np.arange(40) // 3)[1].shuffle(1).batch(4)
+
+
+@chain
+def window_of_records():
+    made = arrays(40).window(3, stride=2, gap=1).shuffle(2).random_map(draw_of_window)
+    return made.batch(4).repeat()
+
+
+@chain
+def window_of_series():
+    return arrays(40).window(4, groups=np.arange(40) // 9).batch(6)
 
 
 @chain

@@ -166,6 +166,10 @@ def draw(record: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     return {**record, "x": record["x"] * np.int64(1 << 20) + np.int64(bits)}
 
 
+def draw_of_window(window: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    return {**window, "bits": np.int64(rng.bit_generator.random_raw() >> 44)}
+
+
 def draw_rows(batch: dict[str, Any], rng: Any) -> dict[str, Any]:
     """Of a batch, or of a run of records."""
     y = batch["y"] + rng.random(size=(..., 2), dtype=np.float32) + rng.uniform(0, 8)[:, None]

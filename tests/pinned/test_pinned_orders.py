@@ -67,7 +67,7 @@ IN_PROCESSES = """
     stream_mix_endless_lanes iterable_shards
     on_error_raise on_error_replace on_error_skip_with_limit on_error_limit_reached
     on_error_function_in_a_stream deep_index_chain window_stage_that_draws
-    skip_steps_of_batches without_empty
+    skip_steps_of_batches without_empty window_of_records split_by_class
 """.split()  # noqa: SIM905 (a list would take a screen)
 # The failures that count towards a limit are the loader's: another one begins at 0.
 LIMITED = "on_error_limit_reached"

@@ -215,9 +215,9 @@ def test_lanes_of_windows_of_chunks():
             {"block": "source"},
             ChainError,
             'shuffle(block="source") needs a source that says its blocks, such as the row groups '
-            "of Parquet files or the shards of a dataset, with nothing but maps, slices and "
-            "concatenate in between. Here there are none: say how many records make a block, "
-            ".shuffle(block=1000, window=10_000).",
+            "of Parquet files, chunks of HDF5 or the shards of a dataset, with nothing but maps, "
+            "slices and concatenate in between. Here there are none: say how many records make a "
+            "block, .shuffle(block=1000, window=10_000).",
         ),
     ],
 )

@@ -163,8 +163,9 @@ def test_refusals():
     for ds, message in [
         (records.batch(2), r"cache after batch: it keeps records\. Put \.cache\(\) before \.batch"),
         (records.filter(bool), r"cache of a stream: .* before the stage that makes the stream"),
-        (records.repeat(), r"cache after repeat: put \.repeat\(\) after \.cache\(\)"),
-        (records.repeat(2), "cache after repeat"),
+        (records.repeat(), r"cache after repeat\(\): records come again there, .* Put \.cache\(\)"),
+        (records.repeat(2), r"cache after repeat\(2\): records come again"),
+        (records.window(3), r"cache after window\(3\): records come again there"),
         (
             records.random_map(lambda r, rng: r),
             r"cache above random_map\(<lambda>\): caching would freeze the augmentation",

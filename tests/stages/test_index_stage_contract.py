@@ -115,6 +115,21 @@ class TestSlice(Moves):
         return dataset[::-1]
 
 
+class TestWindow(Moves):
+    def apply(self, dataset):
+        return dataset.window(3, stride=2)
+
+    def expected_records(self, records):
+        x = np.array([record["x"] for record in records])
+        return [{"x": window} for window in np.lib.stride_tricks.sliding_window_view(x, 3)[::2]]
+
+    def apply_with_other_options(self, dataset):
+        return dataset.window(3, stride=2, gap=1)
+
+    def test_a_failure_names_the_record_and_the_stage(self):
+        pytest.skip("records that differ fail when they are stacked")
+
+
 # What is wrong ----------------------------------------------------------------------------------
 
 

@@ -113,7 +113,5 @@ def test_the_short_form():
 def test_the_words_of_split_do_not_lead_there():
     with pytest.raises(ChainError, match="Split first, then shuffle and repeat each part"):
         SHUFFLED.split(0.8, 0.2)
-    with pytest.raises(
-        ValueError, match=r"For counts, write ds\[:n\] and ds\[n:\] before any .shu"
-    ):
-        DATA.split(80, 20)
+    with pytest.raises(ValueError, match=r"add up to 100, .* got 10; write .split\(8, 2, 90\)"):
+        DATA.split(8, 2)

@@ -114,6 +114,7 @@ EXAMPLES = {
     "Batched, after repeat": RECORDS.repeat(3).batch(4),
     "Batched, of a stream": RECORDS.flat_map(twice).batch(4, lanes=2, pad_remainder=True),
     "Unbatched": BATCHES.unbatch(),
+    "Windowed": RECORDS.window(3, stride=2, gap=1),
     "Cached": RECORDS.map(halve).cache(),
     "Narrowed, after batch": dataset_of(Narrowed(node_of(BATCHES), Narrow(True))),
     "Narrowed, in a stream": dataset_of(Narrowed(node_of(STREAM), Narrow(True))),

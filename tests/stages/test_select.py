@@ -1,12 +1,14 @@
-"""`take`, `skip`, slices, indices and `split`."""
+"""`take`, `skip`, slices and indices."""
 
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 
 from chains import arrays, ids
-from loaderx import ChainError, Dataset
+from loaderx import ArgumentError, ArgumentTypeError, PositionError
 from streams import STREAM, numbers
 
 
@@ -35,27 +37,40 @@ def test_slices_masks_and_arrays():
     assert d.batch(4)[-1]["x"].tolist() == [8, 9]
 
 
-def test_split_is_disjoint_complete_and_the_same_in_every_epoch():
-    train, test = arrays(50).split(0.8, 0.2, seed=3)
-    assert (len(train), len(test)) == (40, 10)
-    assert sorted(ids(train) + ids(test)) == list(range(50))
-    assert ids(train) != sorted(ids(train))
-    again = {tuple(sorted(b["x"].tolist())) for b in train.shuffle().batch(40).repeat(3)}
-    assert again == {tuple(sorted(ids(train)))}
-    plain = arrays(10).split(0.3, 0.3, 0.4, shuffle=False)
-    assert [ids(part) for part in plain] == [[0, 1, 2], [3, 4, 5], [6, 7, 8, 9]]
-    other, _ = arrays(50).split(0.8, 0.2, seed=4)
-    assert ids(other) != ids(train)
+TABLE = pd.DataFrame({"n": np.arange(10), "even": [True, False] * 5}, index=range(9, -1, -1))
 
 
-def test_a_seed_set_later_does_not_move_the_border_of_a_split():
-    train, test = Dataset.range(100).split(0.8, 0.2)
-    held_out = {int(x) for x in test}
-    assert not held_out & {int(x) for x in train.shuffle().seed(1)}
-    mixed = Dataset.mix([train.shuffle(), Dataset.range(1000, 1100)]).seed(5)
-    assert not held_out & {int(x) for x in mixed}
+@pytest.mark.parametrize(
+    ("index", "expected"),
+    [
+        (pd.Index([3, 1]), [3, 1]),
+        (TABLE.index[:3], [9, 8, 7]),
+        (TABLE.n[TABLE.even], [0, 2, 4, 6, 8]),
+        (TABLE.even, [0, 2, 4, 6, 8]),
+        (pd.Series([1, -1], dtype="Int64"), [1, 9]),
+        (pd.Series([True] * 3 + [False] * 7, dtype="boolean"), [0, 1, 2]),
+        (pl.Series([1, 5]), [1, 5]),
+        (pl.Series([True, False] * 5), [0, 2, 4, 6, 8]),
+        ((3, 4), [3, 4]),
+        (range(3), [0, 1, 2]),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_indices_of_tables(index, expected):
+    assert ids(arrays(10)[index]) == expected
 
 
-def test_split_after_a_mix_that_repeats_is_refused():
-    with pytest.raises(ChainError, match="split after"):
-        Dataset.mix([Dataset.range(4), Dataset.range(9)], stop="repeat").split(0.5, 0.5)
+@pytest.mark.parametrize(
+    ("index", "error", "message"),
+    [
+        (pd.Series([1, None], dtype="Int64"), ArgumentTypeError, "integers or bools, got float64"),
+        (TABLE, ArgumentError, r"one-dimensional, got shape \(10, 2\)"),
+        (pd.Index(list("ab")), ArgumentTypeError, "integers or bools, got <U1"),
+        (pd.MultiIndex.from_tuples([(1, 2)]), ArgumentError, r"one-dimensional, got shape \(1, 2"),
+        (pl.Series([True] * 3), PositionError, "the mask has 3 entries for 10 elements"),
+        (pd.Index([10]), PositionError, "index 10 is out of range for 10 elements"),
+    ],
+)
+def test_indices_that_are_none(index, error, message):
+    with pytest.raises(error, match=message):
+        arrays(10)[index]

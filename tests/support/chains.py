@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from inside import node_of
 from loaderx import Dataset, LoaderxError, LoaderxWarning
-from plain import drop_extras, first_of_two, grow, jitter, tag
+from plain import drop_extras, ends_of_window, first_of_two, grow, jitter, tag
 
 
 def arrays(n: int, base: int = 0) -> Dataset[Any]:
@@ -124,6 +124,10 @@ def stage(draw: Any, dataset: Dataset[Any]) -> Dataset[Any]:
     kinds += ["seed", "unbatch"] if batched else ["seed", "batch", "batched_map", "batched_random"]
     if not (batched or node_of(dataset).random_stages or node_of(dataset).repeats):
         kinds.append("cache")
+    if not batched and not any(
+        node.shuffle_span or node.is_repeat for node in node_of(dataset).below()
+    ):
+        kinds.append("windows")
     match draw(st.sampled_from(kinds)):
         case "cache":
             return dataset.cache()
@@ -145,6 +149,10 @@ def stage(draw: Any, dataset: Dataset[Any]) -> Dataset[Any]:
             block = draw(st.integers(1, min(n, 6)))
             blocks = draw(st.sampled_from([None, 1, 2, 3]))
             return dataset.shuffle(seed, block=block, window=blocks and blocks * block)
+        case "windows":
+            size, gap = draw(st.integers(1, min(n, 4))), draw(st.integers(0, 2))
+            gap = max(0, min(gap, (n - 1) // max(1, size - 1) - 1))
+            return dataset.window(size, stride=draw(st.integers(1, 3)), gap=gap).map(ends_of_window)
         case "take":
             return dataset.take(draw(st.integers(1, n)))
         case "skip":

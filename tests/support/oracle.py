@@ -286,6 +286,11 @@ def record_at(node: Node, epoch: int, p: int, seed: int) -> Row:
             return transformed(node, value, key, p, seed), key
         case stages.Unbatched():
             return _unbatched(node.input, epoch, p, seed)
+        case stages.Windowed():
+            first = p * node.stride
+            places = range(first, first + node.size * (node.gap + 1), node.gap + 1)
+            rows = [record_at(node.input, epoch, place, seed) for place in places]
+            return stack([value for value, _ in rows]), rows[0][1]
         case stages.Zipped():
             rows = [
                 record_at(part, epoch, p, seed_in(node, number, seed))

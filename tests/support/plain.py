@@ -31,6 +31,10 @@ def first_of_two(pair: Any) -> dict[str, Any]:
     return {"x": left["x"], "y": left["y"] + right["y"]}
 
 
+def ends_of_window(window: dict[str, Any]) -> dict[str, Any]:
+    return {"x": window["x"][0], "y": window["y"][-1]}
+
+
 def drop_extras(element: dict[str, Any]) -> dict[str, Any]:
     return {"x": element["x"], "y": element["y"]}
 

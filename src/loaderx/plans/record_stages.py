@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -26,12 +26,12 @@ class Passed(NamedTuple):
 
 
 def record_stages(
-    operator: Traced, step: int, row: int = 0, path: tuple[int, ...] = ()
+    operator: Traced, step: int, index: int, row: int = 0, path: tuple[int, ...] = ()
 ) -> list[Passed]:
     """The stages that a record of a step passes, from its source on.
 
-    ``row`` is its row in the batch, and ``path`` leads to its source through the joins.  Of what
-    follows `batch`, the row of the batch is given.
+    ``index`` is its number in its source, to which ``path`` leads through the joins, and ``row``
+    its row in the batch.  Of what follows `batch`, the row of the batch is given.
     """
     trail, passed = Trail.of(np.array([step], np.int64), ROOT), []
     while True:
@@ -45,8 +45,13 @@ def record_stages(
         if not below:
             return passed[::-1]
         operator, trail = next(each for each in below if _leads_to(each[1], path))
-        if len(trail.rows) > 1:  # the rows of a batch
-            trail = trail.pick(np.flatnonzero(trail.rows == row))
+        if len(trail.rows) > 1:  # the rows of a batch, the records of a window
+            mine = (trail.pick(place) for place in np.flatnonzero(trail.rows == row)[:, None])
+            trail = next(one for one in mine if _has(operator.trails(one), index, path))
+
+
+def _has(trails: Iterable[Trail], index: int, path: tuple[int, ...]) -> bool:
+    return any(trail.path == path and index in trail.positions for trail in trails)
 
 
 def _leads_to(trail: Trail, path: tuple[int, ...]) -> bool:

@@ -261,7 +261,8 @@ class IndexProvenance(Provenance):
         if not len(found):
             raise PositionError(f"step {step} has no record {number}.")
         (part,) = found._which
-        return record_stages(self.plan.operator, step, int(found.row[0]), found._parts[part].path)
+        index, row, path = int(found.index[0]), int(found.row[0]), found._parts[part].path
+        return record_stages(self.plan.operator, step, index, row, path)
 
     def find(self, part: SourcePart, indices: Indices, until: int, near: object) -> Indices:
         _refuse(near)

@@ -181,6 +181,10 @@ class OwnSource(Source):
         """A `gather` for batches of one size, with lookups done beforehand where possible."""
         return self.gather
 
+    def leaf(self, path: str) -> Source | None:
+        """The values of one leaf as records, read without the others; None if it cannot do that."""
+        return None
+
 
 class ForWorkers:
     """A source that pickles as paths, but goes to worker processes as arrays in shared memory.

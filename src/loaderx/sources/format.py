@@ -158,7 +158,8 @@ class FileFormat(Frozen):
 
     ``open(files, options)`` returns one `Source` for all of the files; `mapped_arrays` makes such a
     function from one that finds the arrays in a single file.  A file is recognised by its first 512
-    bytes, if ``is_head`` is given, and by its suffix.
+    bytes, if ``is_head`` is given, and by its suffix.  ``splits(files, options)`` opens the splits
+    that are inside of the files, if there are any.
 
     >>> from loaderx.sources import mapped_arrays
     >>> FileFormat("rows", (".rows",), mapped_arrays(lambda data, path: {"x": data}))
@@ -170,6 +171,7 @@ class FileFormat(Frozen):
     open: OpenFiles
     is_head: Callable[[bytes], bool] | None = None  # tests the first bytes; None: not used
     weak_suffixes: tuple[str, ...] = ()  # not data if the folder has data of other formats
+    splits: Callable[[list[str], OpenOptions], Splits] | None = None  # inside of the files
 
     def __repr__(self) -> str:
         return f"FileFormat({self.name!r}, {self.suffixes!r})"

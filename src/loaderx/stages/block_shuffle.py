@@ -52,9 +52,9 @@ class BlockShuffled(MovedByIndex):
             )
         raise ChainError(
             'shuffle(block="source") needs a source that says its blocks, such as the row groups '
-            "of Parquet files or the shards of a dataset, with nothing but maps, slices and "
-            "concatenate in between. Here there are none: say how many records make a block, "
-            ".shuffle(block=1000, window=10_000)."
+            "of Parquet files, chunks of HDF5 or the shards of a dataset, with nothing but maps, "
+            "slices and concatenate in between. Here there are none: say how many records make a "
+            "block, .shuffle(block=1000, window=10_000)."
         )
 
     @property

@@ -80,9 +80,12 @@ def check_cacheable(node: Node) -> None:
             ".cache() before the stage that makes the stream (filter, flat_map, pack, ...), or "
             "save it, .save(folder), and open that."
         )
-    if node.length is None or node.repeats:
-        raise ChainError("cache after repeat: put .repeat() after .cache().")
     for below in node.below():
+        if below.repeats_here:
+            raise ChainError(
+                f"cache after {below.stage}: records come again there, and each would be kept "
+                "again. Put .cache() before it."
+            )
         if below.is_random:
             raise ChainError(
                 f"cache above {below.stage}: caching would freeze the augmentation, or the order, "

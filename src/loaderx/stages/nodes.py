@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from loaderx.stages.sample import Sampled
     from loaderx.stages.skip_steps import StepsSkipped
     from loaderx.stages.unbatch import Unbatched
+    from loaderx.stages.window import Windowed
     from loaderx.stages.window_map import WindowMapped
     from loaderx.stages.without import Without
     from loaderx.stages.zip import Zipped
@@ -62,6 +63,7 @@ __all__ = [
     "Unbatched",
     "WindowMapped",
     "WindowShuffled",
+    "Windowed",
     "Without",
     "Zipped",
 ]
@@ -82,6 +84,7 @@ _LATE = {
     "StepsSkipped": "skip_steps",
     "Unbatched": "unbatch",
     "WindowMapped": "window_map",
+    "Windowed": "window",
     "Without": "without",
     "Zipped": "zip",
 }

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -283,6 +282,7 @@ class Picked(MovedByIndex):
     """The elements at given positions."""
 
     table: npt.NDArray[np.int64]
+    call: str = ""  # that chose them, if there was one
 
     @property
     def length(self) -> int:
@@ -313,10 +313,10 @@ class Picked(MovedByIndex):
 
     @property
     def stage(self) -> str:
-        return f"[{len(self.table)} chosen]"
+        return self.call or f"[{len(self.table)} chosen]"
 
     def fingerprint(self, seed: int) -> str:
-        return stage_text("pick", {"indices": self._indices}, self, without=("table",))
+        return stage_text("pick", {"indices": self._indices}, self, without=("table", "call"))
 
     @cached_property
     def _indices(self) -> Encoded:
@@ -381,6 +381,8 @@ class Pick(Move):
 
 def index_table(index: npt.NDArray[np.generic], length: int | None) -> npt.NDArray[np.int64]:
     """Indices or a mask, as positions from 0 on."""
+    if index.dtype == object:  # of pandas, where values may be missing
+        index = np.array(index.tolist())
     if index.ndim != 1:
         raise ArgumentError(f"indices must be one-dimensional, got shape {index.shape}.")
     if length is None:
@@ -456,31 +458,3 @@ class PartOfOrder(Move):
         if self.keys is not None:
             positions = permute(positions, self.length, self.keys, undo=True)
         return positions - self.start
-
-
-def split_bounds(fractions: Sequence[object], length: int) -> list[int]:
-    """Where the parts of a split begin and end."""
-    shares: list[float] = []
-    for fraction in fractions:
-        if isinstance(fraction, (list, tuple)):
-            listed = ", ".join(map(str, fraction))
-            raise ArgumentTypeError(f"split takes separate numbers, not a list: .split({listed}).")
-        if not (isinstance(fraction, (int, float)) and 0 < fraction <= 1):
-            raise ArgumentError(
-                f"`fractions` must be between 0 and 1, got {fraction!r}. "
-                "For counts, write ds[:n] and ds[n:] before any .shuffle(...)."
-            )
-        shares.append(fraction)
-    total = math.fsum(shares)
-    if not fractions or abs(total - 1) > 1e-6:
-        rest = f"; write .split({', '.join(map(str, fractions))}, {1 - total:.6g})"
-        raise ArgumentError(
-            f"`fractions` must add up to 1, got {total:.6g}{rest if 0 < total < 1 else ''}."
-        )
-    done, bounds = 0.0, [0]
-    for number, fraction in enumerate(shares):
-        done += fraction
-        bounds.append(length if number == len(fractions) - 1 else round(done * length))
-        if bounds[-1] == bounds[-2]:
-            raise ArgumentError(f"split: part {number} would be empty ({fraction} of {length}).")
-    return bounds

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from loaderx import DataLoader, Dataset, RecordError
-from loaderx.errors import FileError
+from loaderx.errors import ArgumentError, FileError
 from loaderx.sources.adapt.h5_datasets import mapped_rows, offset_of
 from loaderx.sources.open.opening import open_path
 from loaderx.testing import SourceContract
@@ -157,3 +157,70 @@ def test_an_error_of_a_chunk_names_the_dataset(tmp_path):
     with pytest.raises(RecordError, match=r"x.h5, dataset 'x' is damaged or cut off: ") as caught:
         dataset[2000]
     assert isinstance(caught.value.__cause__, FileError)
+
+
+# Groups and chunks ------------------------------------------------------------------------------
+
+
+def write_splits(path):
+    with h5py.File(path, "w") as file:
+        for split, count in (("train", 10), ("test", 4)):
+            file.create_dataset(f"{split}/x", data=X[:count], chunks=(3, 4))
+            file[f"{split}/meta/y"] = np.arange(count)
+
+
+@pytest.mark.foreign
+def test_groups_that_are_splits(tmp_path):
+    write_splits(tmp_path / "a.h5")
+    write_splits(tmp_path / "b.h5")
+    test = Dataset.open(tmp_path / "a.h5", split="test")
+    assert len(test) == 4
+    assert sorted(test[3]) == ["meta/y", "x"]
+    (batch,) = DataLoader(Dataset.open(tmp_path / "a.h5", split="train").batch(10))
+    assert np.array_equal(batch["x"], X)
+    assert len(Dataset.open(tmp_path / "?.h5", split="train[:50%]+test")) == 10 + 8
+    assert list(Dataset.open(tmp_path / "a.h5", split="test", columns=["x"])[0]) == ["x"]
+    named = Dataset.open(tmp_path / "a.h5", columns=["train/x", "train/meta/y"])
+    assert sorted(named[9]) == ["train/meta/y", "train/x"]
+
+
+@pytest.mark.foreign
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "has the splits 'train', 'test': choose one, split='train', or join them"),
+        ({"split": "valid"}, "has no split 'valid': it has 'train', 'test'"),
+        ({"split": "train", "columns": ["z"]}, "has no column 'z'; it has 'meta/y', 'x'"),
+    ],
+)
+def test_splits_that_are_not_there(tmp_path, options, message):
+    write_splits(tmp_path / "a.h5")
+    with pytest.raises(ArgumentError, match=message):
+        Dataset.open(tmp_path / "a.h5", **options)
+
+
+@pytest.mark.foreign
+def test_one_group_and_arrays_beside_groups_are_no_splits(tmp_path):
+    for name, arrays in (("a.h5", ["train/x"]), ("b.h5", ["train/x", "test/x", "x"])):
+        with h5py.File(tmp_path / name, "w") as file:
+            for array in arrays:
+                file[array] = X
+        assert sorted(Dataset.open(tmp_path / name)[0]) == sorted(arrays)
+
+
+@pytest.mark.foreign
+@pytest.mark.parametrize("kind", ["opened", "arrays"])
+def test_blocks_of_a_shuffle_are_chunks(tmp_path, kind):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("x", data=np.arange(10), chunks=(2,))
+        file.create_dataset("y", data=np.arange(10), chunks=(4,))
+        file["z"] = np.arange(10)
+    file = h5py.File(tmp_path / "a.h5")
+    dataset = Dataset.open(file.filename) if kind == "opened" else Dataset.from_arrays(file)
+    found = [int(record["x"]) for record in dataset.shuffle(0, block="source").repeat(3)]
+    for epoch in np.split(np.array(found), 3):
+        for run in ([0, 1, 2, 3], [4, 5, 6, 7], [8, 9]):  # the larger chunks
+            first = epoch.tolist().index(run[0])
+            assert epoch[first : first + len(run)].tolist() == run
+    mixed = dataset.shuffle(0, block="source", window=8).batch(5)
+    assert sorted(np.concatenate([batch["y"] for batch in mixed]).tolist()) == list(range(10))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeGuard
 
 import numpy as np
 
@@ -111,6 +111,12 @@ class ArraySource(OwnSource):
         """The arrays whose rows are the records; None if some are lazy, or rows differ."""
         return self._leaves if self._in_memory and not self._ragged else None
 
+    def chunks(self) -> Indices | None:
+        """Where chunks of lazy arrays begin: those of the array that has the most rows in one."""
+        found = [getattr(leaf, "chunks", None) for leaf in self._leaves]
+        rows = [chunk[0] for chunk in found if chunk and isinstance(chunk[0], int)]
+        return np.append(np.arange(0, self._length, max(rows)), self._length) if rows else None
+
     @property
     def is_mapped(self) -> bool:
         """True if rows may come from disk."""
@@ -136,6 +142,10 @@ class ArraySource(OwnSource):
         else:
             self._read_lazily(indices, out)
         return self._structure.build(out)
+
+    def leaf(self, path: str) -> ArraySource | None:
+        named = dict(zip(self._structure.paths(), self._leaves, strict=True))
+        return None if self._ragged or path not in named else ArraySource({path: named[path]})
 
     def window(self, start: int, stop: int) -> Tree | None:
         """Consecutive records stacked, as read-only views; None if lazy, or of unequal lengths."""
@@ -232,7 +242,9 @@ def _is_list_of_arrays(value: object) -> bool:
 
 
 def _rows_of_lists(tree: Tree, path: str = "") -> Tree:
-    """The tree with lists of lists (small matrices written by hand) as arrays."""
+    """The tree with lists of lists (small matrices written by hand) as arrays; groups as dicts."""
+    if is_group(tree):
+        tree = {**dict(tree.arrays()), **dict(tree.groups())}
     if isinstance(tree, dict):
         return {key: _rows_of_lists(value, f"{key}") for key, value in tree.items()}
     if _is_list_of_arrays(tree) and len(tree) > _MOST_LISTED and not np.isscalar(tree[0]):
@@ -255,6 +267,17 @@ def _rows_of_lists(tree: Tree, path: str = "") -> Tree:
             return as_array(numbers.reshape(-1).tolist()).reshape(numbers.shape)
         return numbers
     return tree
+
+
+def is_sparse(obj: object) -> TypeGuard[Leaf]:
+    """True for a sparse matrix of scipy, which is not imported here."""
+    kind = type(obj)
+    return kind.__module__.startswith("scipy.sparse") and hasattr(kind, "tocsr")
+
+
+def is_group(obj: object) -> TypeGuard[Tree]:
+    """True for a group of arrays of zarr; those of h5py are mappings."""
+    return hasattr(type(obj), "arrays") and hasattr(type(obj), "groups")
 
 
 def _is_mapped(array: Array) -> bool:
@@ -295,6 +318,10 @@ def _leaf(leaf: Leaf, path: str) -> Array | LazyArray:
         array = np.asarray(leaf)  # a memory map becomes a plain array on the same pages
     elif (rows := _rows_of_h5(leaf)) is not None:
         array = rows
+    elif is_sparse(leaf):
+        from loaderx.sources.adapt.sparse_rows import SparseRows  # late: few have any
+
+        return SparseRows(leaf)
     elif np.isscalar(leaf):
         raise ArgumentTypeError(f"{_named(path)} is {leaf!r}, not an array.")
     elif _is_lazy(leaf):
@@ -329,6 +356,8 @@ def read_lazy(leaf: LazyArray, indices: Indices) -> Array:
     """Rows of a lazy array, read by slices and ascending indices: fast in all such libraries."""
     if hasattr(leaf, "whole"):  # a member of a compressed .npz, unpacked once
         return taken(np.asarray(leaf.whole()), indices)
+    if not len(indices):
+        return np.asarray(leaf[0:0])
     rows, inverse = np.unique(indices, return_inverse=True)
     first, last = int(rows[0]), int(rows[-1])
     if last - first < 2 * len(rows):  # dense: one slice is faster than single rows

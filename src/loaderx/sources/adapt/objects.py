@@ -16,7 +16,7 @@ import numpy as np
 from loaderx.errors import ArgumentError, LoaderxError
 from loaderx.first_use import AttributesBeforeUse
 from loaderx.memory import Lend
-from loaderx.sources.adapt.arrays import ArraySource
+from loaderx.sources.adapt.arrays import ArraySource, is_group, is_sparse
 from loaderx.sources.adapt.bulk import INDEXING, BulkReads
 from loaderx.sources.adapt.checks import (
     check_readable,
@@ -265,7 +265,8 @@ def adapt(obj: object, *, thread_safe: bool | None = None) -> Source:
         return ArraySource(obj)
     if (tensors := _tensors(obj)) is not None:
         return ArraySource(tensors, "from_source")
-    if is_frame(obj) or is_column(obj):  # `frame[i]` may be a column, or a row by label
+    # `frame[i]` may be a column, or a row by label; a group is read by the names of its arrays.
+    if is_frame(obj) or is_column(obj) or is_sparse(obj) or is_group(obj):
         return ArraySource(obj, "from_source")
     if takes_slices(obj):
         from loaderx.sources.formats.arrow.objects import recognised  # slow to import

@@ -121,6 +121,12 @@ class TableSource(PadsLists, ColumnarSource):
         """The columns, and the structure of a record that has a value of each."""
         return self._columns, self._structure
 
+    def leaf(self, path: str) -> TableSource | None:
+        named = dict(zip(self._structure.paths(), self._columns, strict=True))
+        if path not in named:
+            return None
+        return TableSource({path: named[path]}, self._length, label=self._label)
+
     def file_of(self, index: int) -> tuple[str, int] | None:
         if self._shard_names is None or self._shard_counts is None:
             return super().file_of(index)

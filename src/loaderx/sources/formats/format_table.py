@@ -27,12 +27,17 @@ def _files(
     is_head: Callable[[bytes], bool] | None = None,
     weak: tuple[str, ...] = (),
     module: str = "",
+    has_splits: bool = False,
 ) -> FileFormat:
     def open_files(files: list[str], options: OpenOptions) -> Source:
         source: Source = _imported(module or f"formats.{name}").open_files(files, options)
         return source
 
-    return FileFormat(name, suffixes, open_files, is_head, weak)
+    def splits(files: list[str], options: OpenOptions) -> Splits:
+        found: Splits = _imported(module or f"formats.{name}").file_splits(files, options)
+        return found
+
+    return FileFormat(name, suffixes, open_files, is_head, weak, splits if has_splits else None)
 
 
 def _folder(name: str, module: str = "", *, marks: str = "") -> FolderFormat:
@@ -58,7 +63,7 @@ FILE_FORMATS: list[FileFormat] = [
         module="formats.arrow.arrow",
     ),
     _files("csv", ".csv", ".tsv", ".tab", module="formats.csv.csv"),
-    _files("hdf5", ".h5", ".hdf5", ".hdf", is_head=heads.is_hdf5),
+    _files("hdf5", ".h5", ".hdf5", ".hdf", is_head=heads.is_hdf5, has_splits=True),
     _files("idx", "-ubyte", ".idx1", ".idx3", is_head=heads.is_idx),
     # No suffixes: images beside the files of another format do not make the format ambiguous.
     _files("images", is_head=heads.is_image, module="formats.image_folder"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Protocol
 
 from loaderx.errors import FileError, MissingPackageError
@@ -17,8 +18,9 @@ from loaderx.sources.base import Source
 from loaderx.sources.files.arrays import PlacedArray
 from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.files.paths import below, is_below
-from loaderx.sources.format import OpenOptions
+from loaderx.sources.format import OpenOptions, Splits
 from loaderx.sources.formats.array_files import source_of_arrays
+from loaderx.sources.formats.splits import group_splits
 from loaderx.sources.mapping import Identity, changed, reading
 from loaderx.sources.remote.urls import is_url
 
@@ -37,7 +39,7 @@ class LazyDataset:
 
     def __init__(self, files: FileSet, number: int, name: str, dataset: H5Dataset) -> None:
         self._files, self._number, self._name = files, number, name
-        self.shape, self.dtype = tuple(dataset.shape), dataset.dtype
+        self.shape, self.dtype, self.chunks = tuple(dataset.shape), dataset.dtype, dataset.chunks
         told: Mapping[str, object] = (
             dataset.dtype.metadata or {}
         )  # h5py keeps the type of objects there
@@ -65,29 +67,39 @@ class LazyDataset:
         self._begin()
 
 
-def open_files(files: list[str], options: OpenOptions) -> Source:
-    """The records of files of this format."""
+def open_files(files: list[str], options: OpenOptions, group: str = "") -> Source:
+    """The records of files of this format, or of one group in them, with a slash at its end."""
     opened = FileSet(files, files=options.cache.files)
-    shards = [_arrays(opened, number, options) for number in opened.fetched()]
+    shards = [_arrays(opened, number, options, group) for number in opened.fetched()]
     return source_of_arrays(files, shards, "hdf5")
 
 
-def _arrays(files: FileSet, number: int, options: OpenOptions) -> dict[str, LazyArray]:
+def file_splits(files: list[str], options: OpenOptions) -> Splits:
+    """The groups that are splits."""
+    opened = FileSet(files[:1], files=options.cache.files)
+    (number,) = opened.fetched()
+    with _h5py_file(opened, number) as file, reading(files[0]):
+        groups = group_splits(_dataset_names(file), options.columns)
+    return {split: partial(open_files, files, options, group) for split, group in groups.items()}
+
+
+def _arrays(files: FileSet, number: int, options: OpenOptions, group: str) -> dict[str, LazyArray]:
     path, identity = files.paths[number], files.identities[number]
     found: dict[str, LazyArray] = {}
     with _h5py_file(files, number) as file, reading(path):
         names = _dataset_names(file)
         if not names:
             raise FileError(f"{path} has no datasets with an axis of records.")
-        for name in options.chosen(names, path):
-            dataset = file[name]
+        inside = [name.removeprefix(group) for name in names if name.startswith(group)]
+        for name in options.chosen(inside, path):
+            dataset = file[group + name]
             _check_kind(dataset, f"{path}, dataset {name!r}")
             is_own = not is_url(path) and not files.files.has_copy(path)
             folder = os.path.dirname(path) if is_own else None
             _check_inside(dataset, folder, f"{path}, dataset {name!r}")
             offset = offset_of(dataset)
             if offset is None:
-                found[name] = LazyDataset(files, number, name, dataset)
+                found[name] = LazyDataset(files, number, group + name, dataset)
                 continue
             if offset + dataset.nbytes > identity.size:
                 raise FileError(f"{path}, dataset {name!r} is cut off.")

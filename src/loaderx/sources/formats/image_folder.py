@@ -28,7 +28,7 @@ from loaderx.sources.formats.loose_files import (
     list_below,
     list_folder,
 )
-from loaderx.sources.formats.splits import folder_split, in_order
+from loaderx.sources.formats.splits import are_splits, folder_split, in_order
 from loaderx.sources.images import IMAGE_SUFFIXES, check_decoder, decode_image
 from loaderx.sources.remote.urls import is_url
 from loaderx.tree import Array, ArraySpec
@@ -139,7 +139,7 @@ def _names(classes: Sequence[str] | None, found: list[bytes], folder: str) -> tu
     """The names of the classes, which include those of the folders."""
     have = tuple(os.fsdecode(one) for one in found)
     if classes is None:
-        if _are_splits(have):
+        if are_splits(have):
             raise ArgumentError(
                 f"{folder} has a folder for each split, {', '.join(have)}: give one of them, such "
                 f"as {os.path.join(folder, have[0])}, or write Dataset.open({folder!r}, "
@@ -153,12 +153,6 @@ def _names(classes: Sequence[str] | None, found: list[bytes], folder: str) -> tu
         if name not in names:
             raise ArgumentError(f"{folder} has a folder {name!r}, which is not in `classes`.")
     return names
-
-
-def _are_splits(names: Sequence[str]) -> bool:
-    """True for names of splits; ``test1`` and ``test2`` are classes, and so are train and car."""
-    splits = {folder_split(name) for name in names}
-    return bool(names) and "" not in splits and len(splits) == len(names)
 
 
 class _ImageColumn(Column):
@@ -303,7 +297,7 @@ def folder_splits(folder: Folder, options: OpenOptions) -> Splits:
     folders = _folders(folder)
     _refuse_texts(folder)
     _refuse_metadata([folder, *folders[:_MOST_LOOKED_AT]])
-    if not _are_splits([one.name for one in folders]):
+    if not are_splits([one.name for one in folders]):
         return {"": _opener(folder, options, None)}
     splits = {folder_split(one.name): one for one in folders}
     names = [below.name for one in folders for below in _folders(one)]

@@ -8,7 +8,7 @@ with a plus.  A dataset without splits takes a range alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -48,6 +48,24 @@ def folder_split(name: str) -> str:
     ('validation', 'train', '')
     """
     return _SPLIT_OF.get(name.lower().rstrip("0123456789").rstrip("-_"), "")
+
+
+def are_splits(names: Sequence[str]) -> bool:
+    """True for names of splits; ``test1`` and ``test2`` are classes, and so are train and car."""
+    splits = {folder_split(name) for name in names}
+    return bool(names) and "" not in splits and len(splits) == len(names)
+
+
+def group_splits(names: Collection[str], columns: Sequence[str] | None) -> dict[str, str]:
+    """The group of each split, where all arrays of a file are in groups named after splits.
+
+    Empty if ``columns`` are named with their groups.
+    """
+    groups = list(dict.fromkeys(name.rpartition("/")[0].partition("/")[0] for name in names))
+    if len(groups) < 2 or not are_splits(groups) or set(names).intersection(columns or ()):
+        return {}
+    splits = {folder_split(group): f"{group}/" for group in groups}
+    return {split: splits[split] for split in in_order(splits)}
 
 
 def in_order(splits: Iterable[str]) -> list[str]:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from loaderx.errors import FileError, MissingPackageError
-from loaderx.sources.adapt.arrays import LazyArray
+from loaderx.sources.adapt.arrays import LazyArray, is_group
 from loaderx.sources.base import Indices, Source
 from loaderx.sources.format import Folder, OpenOptions, Splits
 from loaderx.sources.formats.array_files import source_of_arrays
+from loaderx.sources.formats.splits import group_splits
 from loaderx.sources.mapping import reading
 from loaderx.sources.remote.urls import is_url
-from loaderx.tree import Leaf
+from loaderx.tree import Leaf, Tree
 
 _MARKS = (".zarray", ".zgroup", "zarr.json")
 
 
-def _open(folder: Folder, name: str, options: OpenOptions) -> Source:
+def _opened(folder: Folder) -> dict[str, LazyArray]:
+    """The arrays, those in groups as ``group/name``; a single one as the folder is called."""
     path = folder.path
     try:
         import zarr
@@ -26,17 +30,31 @@ def _open(folder: Folder, name: str, options: OpenOptions) -> Source:
     with reading(path):
         store = _store(folder)
         opened = zarr.open(store, mode="r")
-        is_group = hasattr(opened, "arrays")
-        arrays: dict[str, LazyArray] = dict(opened.arrays()) if is_group else {name: opened}
+        name = folder.name.removesuffix(".zarr")
+        arrays = _named(opened) if is_group(opened) else {name: opened}
         if hasattr(store, "know"):
             store.know(arrays.values())
     if not arrays:
-        raise FileError(f"{path} has no arrays at its top. Open one of its groups.")
-    found = {
-        one: _Rows(arrays[one], f"{path}, array {one!r}" if is_group else path)
-        for one in options.chosen(sorted(arrays), path)
+        raise FileError(f"{path} has no arrays.")
+    return {
+        name: _Rows(array, f"{path}, array {name!r}" if is_group(opened) else path)
+        for name, array in sorted(arrays.items())
     }
-    return source_of_arrays([path], [found], "zarr")
+
+
+def _named(group: Tree, prefix: str = "") -> dict[str, LazyArray]:
+    found = {f"{prefix}{name}": array for name, array in group.arrays()}
+    for name, below in group.groups():
+        found |= _named(below, f"{prefix}{name}/")
+    return found
+
+
+def _open(folder: Folder, arrays: dict[str, LazyArray], group: str, options: OpenOptions) -> Source:
+    inside = {
+        name.removeprefix(group): array for name, array in arrays.items() if name.startswith(group)
+    }
+    chosen = {name: inside[name] for name in options.chosen(list(inside), folder.path)}
+    return source_of_arrays([folder.path], [chosen], "zarr")
 
 
 class _Rows:
@@ -45,6 +63,7 @@ class _Rows:
     def __init__(self, array: LazyArray, where: str) -> None:
         self._array, self._where = array, where
         self.shape, self.dtype = tuple(array.shape), array.dtype
+        self.chunks = getattr(array, "chunks", None)
 
     def __getitem__(self, index: slice | Indices) -> Leaf:
         with reading(self._where):
@@ -66,8 +85,9 @@ def _store(folder: Folder) -> object:
 
 
 def folder_splits(folder: Folder, options: OpenOptions) -> Splits:
-    name = folder.name.removesuffix(".zarr")
-    return {"": lambda: _open(folder, name, options)}
+    arrays = _opened(folder)
+    groups = group_splits(arrays, options.columns) or {"": ""}
+    return {name: partial(_open, folder, arrays, group, options) for name, group in groups.items()}
 
 
 def is_folder(folder: Folder) -> bool:

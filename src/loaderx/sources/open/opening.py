@@ -156,7 +156,8 @@ def _recognise(
     found = find(path, options.cache.files)
     if found.folder is None:
         files, kind = _files_and_format(found.files, options, format)
-        return Recognised(kind.name, {"": lambda: adapt(kind.open(files, options))})
+        whole: Splits = {"": lambda: adapt(kind.open(files, options))}
+        return Recognised(kind.name, (kind.splits and kind.splits(files, options)) or whole)
     folder = Folder(found.folder, options.cache.files)
     marked = [one for one in FOLDER_FORMATS if one.is_folder(folder)]
     if format is not None:
