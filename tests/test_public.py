@@ -21,6 +21,7 @@ BELOW_COMPAT = [
     "loaderx.sources",
     "loaderx.stages",
     "loaderx.testing",
+    "loaderx.text",
 ]
 GRAIN = [
     "checkpoint",
@@ -41,7 +42,7 @@ PUBLIC = [
     "loaderx.compat.torch",
 ]
 # Packages that are imported when they are first asked for, which a star import must not do.
-LATE = {"loaderx": {"compat", "extend", "image", "jax", "testing"}}
+LATE = {"loaderx": {"compat", "extend", "image", "jax", "testing", "text"}}
 NEEDS_ORBAX = {"CheckpointRestore", "CheckpointSave"}
 
 
