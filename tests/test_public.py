@@ -39,6 +39,7 @@ PUBLIC = [
     "loaderx.compat",
     "loaderx.compat.grain",
     *[f"loaderx.compat.grain.{name}" for name in GRAIN],
+    "loaderx.compat.keras",
     "loaderx.compat.torch",
 ]
 # Packages that are imported when they are first asked for, which a star import must not do.

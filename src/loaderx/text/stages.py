@@ -11,13 +11,13 @@ import numpy as np
 from loaderx.errors import ArgumentError, ArgumentTypeError, check_bool, check_choice, check_int
 from loaderx.frozen import Frozen
 from loaderx.hints import advised
-from loaderx.text.template import ChatTemplate, ChatTokenizer, Mask, Message, Tokens, common_length
+from loaderx.text.template import ChatTemplate, Mask, Message, Tokens, common_length
 from loaderx.tree import Tree
 
 
 @advised
 def chat(
-    tokenizer: ChatTokenizer,
+    tokenizer: Any,
     *,
     messages: str = "messages",
     train_on: str = "assistant",
@@ -58,27 +58,25 @@ def chat(
     """
     check_choice("train_on", train_on, ("assistant", "last", "all"))
     template = ChatTemplate(tokenizer, dict(chat_template_kwargs or {}))
-    length = _checked_length(max_length)
+    length = max_length and check_int("max_length", max_length, least=1)
     return Chat(template, train_on, check_bool("reasoning", reasoning), length, tools, messages)
 
 
 @advised
 def preference(
-    tokenizer: ChatTokenizer,
+    tokenizer: Any,
     *,
-    prompt: str = "prompt",
-    chosen: str = "chosen",
-    rejected: str = "rejected",
     max_length: int | None = None,
     tools: str | None = None,
     chat_template_kwargs: Mapping[str, object] | None = None,
 ) -> Preference:
     """Pairs of chats as tokens, for DPO and reward models, for `Dataset.map`.
 
-    The messages that both begin with are the prompt, which a record may also have as a leaf.  The
-    assistant's turns after it are trained on.  The leaves are ``chosen_tokens``,
-    ``chosen_loss_mask``, ``rejected_tokens`` and ``rejected_loss_mask``;
-    ``pack({"chosen_tokens": n, "rejected_tokens": n, ...})`` keeps pairs in the same row.
+    Records have the messages of two chats, ``chosen`` and ``rejected``.  Those that both begin with
+    are the prompt, which may also be a leaf of its own, ``prompt``.  The assistant's turns after it
+    are trained on.  The leaves are ``chosen_tokens``, ``chosen_loss_mask``, ``rejected_tokens`` and
+    ``rejected_loss_mask``; ``pack({"chosen_tokens": n, "rejected_tokens": n, ...})`` keeps pairs in
+    the same row.
 
     >>> import loaderx as lx
     >>> class Letters:  # in place of AutoTokenizer.from_pretrained(...)
@@ -94,17 +92,14 @@ def preference(
 
     Args:
         tokenizer: of Hugging Face's ``transformers``, or with an ``apply_chat_template`` like it.
-        prompt: the leaf with the messages before the answers, if records have it.
-        chosen: the leaf with the messages of the better answer, with or without the prompt.
-        rejected: the leaf with those of the worse one.
         max_length: tokens of a chat after these are cut off.  It is an error if no trained token is
             left.
         tools: the leaf with the tools of the chats, a list, or a list as JSON.
         chat_template_kwargs: arguments for ``apply_chat_template``.
     """
     template = ChatTemplate(tokenizer, dict(chat_template_kwargs or {}))
-    length = _checked_length(max_length)
-    return Preference(template, "assistant", True, length, tools, prompt, chosen, rejected)
+    length = max_length and check_int("max_length", max_length, least=1)
+    return Preference(template, "assistant", True, length, tools)
 
 
 @advised
@@ -147,7 +142,7 @@ def completion(
             "`tokenizer` must have a method `encode` and an `eos_token_id`, as those of Hugging "
             f"Face have, got {type(tokenizer).__name__}. The token may be given, too: eos=2."
         )
-    length = _checked_length(max_length)
+    length = max_length and check_int("max_length", max_length, least=1)
     return Completion(tokenizer, check_int("eos", eos), length, prompt, completion)
 
 
@@ -179,15 +174,13 @@ class Chats(Frozen):
             return tokens[: self.max_length], np.ones(len(tokens), np.bool_)[: self.max_length]
         turns = [n for n, one in enumerate(chat) if n >= shared and one["role"] == "assistant"]
         turns = turns[-1:] if self.train_on == "last" else turns
-        is_marked = self.train_on == "assistant" and self.reasoning and not shared
-        is_marked = is_marked and template.marks_turns
-        if not turns or not (turns[0] or is_marked):
+        if not turns or not turns[0]:
             after = f", after the {shared} messages that both chats begin with" if shared else ""
             raise ArgumentError(
                 f"there must be a message of the assistant{after}, and another message before it. "
                 "Leave the record out with .filter(...), or a greeting in .map()."
             )
-        if is_marked:
+        if self.train_on == "assistant" and self.reasoning and not shared and template.has_marks:
             mask = template.marked(chat, tokens, turns)
         else:
             mask = template.mask_of(chat, tokens, turns, reasoning=self.reasoning)
@@ -212,28 +205,24 @@ class Chat(Chats):
 class Preference(Chats):
     """The stage that `preference` returns."""
 
-    prompt: str
-    chosen: str
-    rejected: str
-
     __name__ = "preference"
 
     def map(self, record: Tree) -> Tree:
         """The record with tokens and masks of both chats in place of their messages."""
-        rest = {**record}
-        template = self._template_for(rest)
-        prompt = _messages(rest, self.prompt) if self.prompt in rest else []
-        pair = [_messages(rest, name) for name in (self.chosen, self.rejected)]
-        if any(chat[: len(prompt)] != prompt for chat in pair):
-            pair = [prompt + chat for chat in pair]
-        both = enumerate(zip(*pair, strict=False))
-        shared = next((at for at, (one, other) in both if one != other), min(map(len, pair)))
+        rest = {"prompt": [], **record}
+        template, prompt = self._template_for(rest), _messages(rest, "prompt")
+        pair = {name: _messages(rest, name) for name in ("chosen", "rejected")}
+        if any(chat[: len(prompt)] != prompt for chat in pair.values()):
+            pair = {name: prompt + chat for name, chat in pair.items()}
+        both = enumerate(zip(*pair.values(), strict=False))
+        ends = min(map(len, pair.values()))
+        shared = next((at for at, (one, other) in both if one != other), ends)
         if not shared:
             raise ArgumentError(
                 "the two chats have no prompt in common: their first messages differ. Correct the "
                 "record, or leave it out with .filter(...)."
             )
-        for name, chat in zip(("chosen", "rejected"), pair, strict=True):
+        for name, chat in pair.items():
             found = self._learned(template, chat, shared)
             rest[f"{name}_tokens"], rest[f"{name}_loss_mask"] = found
         return rest
@@ -267,10 +256,6 @@ class Completion(Frozen):
         found = self.tokenizer.encode(text, **options)
         tokens = np.asarray(getattr(found, "ids", found), np.int32).reshape(-1)
         return tokens[:-1] if len(tokens) and tokens[-1] == self.eos else tokens
-
-
-def _checked_length(max_length: int | None) -> int | None:
-    return None if max_length is None else check_int("max_length", max_length, least=1)
 
 
 def _taken(rest: dict[str, Any], name: str, kind: Any) -> Any:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -28,38 +28,29 @@ Message: TypeAlias = dict[str, Any]
 _MARKS = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
 
 
-class ChatTokenizer(Protocol):
-    """What is needed of a tokenizer: the method of Hugging Face's, with its arguments."""
-
-    def apply_chat_template(self, conversation: Any, **options: Any) -> Any:
-        """The tokens of a chat: a mapping with ``input_ids``, for ``return_dict=True``."""
-
-
 class ChatTemplate(Frozen):
     """A tokenizer's template, with the arguments that it is given for every chat."""
 
-    tokenizer: ChatTokenizer
+    tokenizer: Any  # with `apply_chat_template`, as those of Hugging Face
     options: dict[str, object]
 
     def __post_init__(self) -> None:
-        if not callable(getattr(self.tokenizer, "apply_chat_template", None)):
+        if not callable(getattr(self.tokenizer, "apply_chat_template", None)) or not self._text:
             raise ArgumentTypeError(
-                "`tokenizer` must have a method `apply_chat_template`, as those of Hugging Face "
-                f"have (AutoTokenizer.from_pretrained(...)), got {type(self.tokenizer).__name__}."
-            )
-        if self._text is None:
-            raise ArgumentError(
-                "the tokenizer has no chat template, as those of base models. Give one, "
-                'chat_template_kwargs={"chat_template": text}, or take that of the tuned model.'
+                "`tokenizer` must have `apply_chat_template` and a chat template, as those of "
+                "models that were tuned for chats (AutoTokenizer.from_pretrained(...)), got "
+                f"{type(self.tokenizer).__name__}. A template may be given: "
+                'chat_template_kwargs={"chat_template": text}.'
             )
 
     @property
     def _text(self) -> object:
-        """The template: a text, or several by name; None if there is none."""
-        return self.options.get("chat_template") or getattr(self.tokenizer, "chat_template", "")
+        """The template, or several by name; a tokenizer of another kind may not show it."""
+        own = getattr(self.tokenizer, "chat_template", "unknown")
+        return self.options.get("chat_template", own)
 
     @property
-    def marks_turns(self) -> bool:
+    def has_marks(self) -> bool:
         """Whether the template says itself which text is the model's."""
         return _MARKS.search(str(self._text)) is not None
 
@@ -73,7 +64,7 @@ class ChatTemplate(Frozen):
         """The mask that the template's own marks give, if it can be that of these turns."""
         mask = self.render(chat, "assistant_masks", return_assistant_tokens_mask=True) > 0
         found = np.count_nonzero(np.diff(mask, prepend=False) & mask)
-        before = common_length(self.render(chat[: turns[0]]), tokens) if turns[0] else 0
+        before = common_length(self.render(chat[: turns[0]]), tokens)
         if found < len(turns) or mask[:before].any():
             raise ArgumentError(
                 f"{{% generation %}} of the template marks {found} parts of the chat, and not its "
