@@ -188,9 +188,7 @@ def test_another_backend(monkeypatch):
 
 def test_without_keras(monkeypatch):
     monkeypatch.setitem(sys.modules, "keras", None)
-    with pytest.raises(
-        MissingPackageError, match=r"fails .*: pip install 'loaderx-jax\[keras\]'"
-    ):
+    with pytest.raises(MissingPackageError, match=r"fails .*: pip install 'loaderx-jax\[keras\]'"):
         adapt(DataLoader(BATCHES))
 
 

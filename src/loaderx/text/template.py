@@ -119,9 +119,8 @@ class ChatTemplate(Frozen):
 def _with_other_answer(message: Message) -> Message:
     """The message with the same reasoning, and an answer that begins otherwise."""
     head, mark, answer = (message.get("content") or "").rpartition("</think>")
-    bare = answer.lstrip()
-    blank = answer[: len(answer) - len(bare)]
-    return {**message, "content": f"{head}{mark}{blank}{'1' if bare.startswith('0') else '0'}"}
+    first = "1" if answer.lstrip().startswith("0") else "0"
+    return {**message, "content": f"{head}{mark}{first}"}
 
 
 def common_length(one: Tokens, other: Tokens) -> int:
