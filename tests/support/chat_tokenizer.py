@@ -164,8 +164,7 @@ def instructions(chat):
         elif m["role"] == "user":
             yield n, f"[INST] {m['content']} [/INST]", False
         else:
-            yield n, " ", "thought"  # before the answer
-            yield n, f"{m['content']}</s>", True
+            yield n, f" {m['content']}</s>", True
 
 
 # Reasoning is written for the turns after the last question alone.
