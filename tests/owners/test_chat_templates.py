@@ -67,9 +67,9 @@ def by_hand(tokenizer, style, chat, train_on="assistant", reasoning=True):
 def test_masks(tokenizer, style, train_on, reasoning):
     tokenizer.chat_template = STYLES[style][0]
     stage = lx.text.chat(tokenizer, train_on=train_on, reasoning=reasoning)
-    # A blank that the template writes before the answer, as a token of its own, is not the answer's.
+    # A blank that is a token of its own, and written by the template, is not the answer's.
     has_blank = style == "instructions" and not reasoning
-    for chat in CHATS[:2] if has_blank else CHATS:
+    for chat in CHATS[:1] if has_blank else CHATS:
         if style in REWRITING and train_on == "assistant":
             with pytest.raises(ArgumentError, match="writes message 2"):
                 stage.map({"messages": chat})
