@@ -56,6 +56,16 @@ def test_a_model_compiled_again_looks_at_a_batch_again():
     assert same(made, looped(itertools.islice(DataLoader(BATCHES.repeat()), 7)))
 
 
+def test_a_reset_without_the_end_of_an_epoch():
+    """As versions of Keras before 3.10 look at a batch."""
+    batches = adapt(DataLoader(BATCHES))
+    batches.on_epoch_begin()
+    looked = next(iter(batches.get_jax_iterator()))
+    assert batches.num_batches == 5
+    batches.on_epoch_begin()
+    np.testing.assert_equal(looked, next(iter(batches.get_jax_iterator())))
+
+
 def test_one_batch_is_an_epoch():
     whole = Dataset.from_arrays(X[:6], Y[:6]).shuffle(seed=1).batch(6)
     made = new_model()

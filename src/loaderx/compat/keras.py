@@ -130,6 +130,7 @@ class Adapter:
 
     def on_epoch_begin(self) -> None:
         """Notes where the epoch begins."""
+        self.on_epoch_end()  # which a reset of older versions leaves out
         self._before, self._was_asked = self.get_state(), False
 
     def on_epoch_end(self) -> None:
