@@ -10,8 +10,8 @@ import pytest
 
 import loaderx as lx
 from keras_models import BATCHES, X, Y, keras, looped, new_model, run, same
-from loaderx import ArgumentError, DataLoader, Dataset, MissingPackageError
-from loaderx.compat.keras import adapt
+from loaderx import ArgumentError, ArgumentTypeError, DataLoader, Dataset, MissingPackageError
+from loaderx.compat.keras import adapt, backup
 
 pytestmark = [
     pytest.mark.foreign,
@@ -57,7 +57,7 @@ def test_a_model_compiled_again_looks_at_a_batch_again():
 
 
 def test_a_reset_without_the_end_of_an_epoch():
-    """As versions of Keras before 3.10 look at a batch."""
+    """As older versions of Keras look at a batch."""
     batches = adapt(DataLoader(BATCHES))
     batches.on_epoch_begin()
     looked = next(iter(batches.get_jax_iterator()))
@@ -188,6 +188,19 @@ def test_messages(tmp_path):
     )
     with pytest.raises(ArgumentError, match="and a batch has tuple"):
         new_model().fit(adapt(DataLoader(BATCHES), x="image", y="label"), verbose=0)
+
+
+def test_what_cannot_be_adapted_or_restored(tmp_path):
+    with pytest.raises(ArgumentTypeError) as caught:
+        adapt(BATCHES)
+    assert str(caught.value) == (
+        "`adapt` takes a loaderx.DataLoader, got Dataset: write adapt(DataLoader(...))."
+    )
+    saves = backup(adapt(DataLoader(BATCHES)), tmp_path)
+    with pytest.raises(
+        ArgumentError, match="a model that is built: begin it with a keras.Input, or"
+    ):
+        saves.restore(new_model(built=False))
 
 
 def test_another_backend(monkeypatch):

@@ -63,8 +63,11 @@ def test_what_is_cut_off():
 @pytest.mark.parametrize(
     ("turns", "said"),
     [
-        ([USER], "there must be a message of the assistant, and another message before it. Leave"),
-        ([], "there must be a message of the assistant, and another message before it."),
+        (
+            [USER],
+            "there must be a message of the assistant, and before it another one, which a pair",
+        ),
+        ([], "there must be a message of the assistant, and before it another"),
         ([ANSWER, USER, ANSWER], "or a greeting in .map()"),
         (
             ["Hi"],
@@ -161,6 +164,14 @@ def test_pairs(style):
             assert found[f"{name}_loss_mask"].tolist() == mask.tolist()
 
 
+def test_a_prompt_that_is_a_text_stays():
+    """As in sets that have the first message once more."""
+    record = {"prompt": "What is 2+2?", "chosen": [USER, ANSWER], "rejected": [USER, WRONG]}
+    found = lx.text.preference(TOKENIZER).map(record)
+    assert found["prompt"] == "What is 2+2?"
+    assert found["chosen_tokens"].tolist() == expected("chatml", [USER, ANSWER])[0]
+
+
 def test_answers_of_several_turns():
     stage = lx.text.preference(TOKENIZER, max_length=500)
     longer = [USER, ANSWER, {"role": "tool", "content": "4"}, ANSWER]
@@ -183,11 +194,11 @@ def test_pairs_are_packed_together():
     [
         (
             ([USER, ANSWER], [USER, ANSWER]),
-            "assistant, after the 2 messages that both chats begin w",
+            "assistant, and before it another one, which a pair shares",
         ),
         (
             ([USER, ANSWER], [USER]),
-            "assistant, after the 1 messages that both chats begin with, and",
+            "assistant, and before it another one, which a pair shares",
         ),
         (([USER, ANSWER], [{**USER, "content": "3+3?"}, WRONG]), "have no prompt in common: their"),
         (([ANSWER], [WRONG]), "have no prompt in common: their first messages differ. Correct the"),

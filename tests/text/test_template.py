@@ -132,8 +132,8 @@ def test_other_arguments_reach_the_template():
     found = made(CHATML, chat, chat_template_kwargs=options)
     assert found["tokens"].tolist() == [*ids("1calm"), *expected("chatml", chat)[0]]
 
-    stage = lx.text.chat(ChatTokenizer(shown), tools="tools", train_on="last")
-    for tools, text in (("[1, 2]", "2"), ([1], "1"), ("[]", "")):
+    stage = lx.text.chat(ChatTokenizer(shown), train_on="last")
+    for tools, text in (("[1, 2]", "2"), ([1], "1"), ("[]", ""), ([], ""), (None, "")):
         record = stage.map({"messages": chat, "tools": tools, "id": 7})
         assert record["tokens"].tolist() == [*ids(text), *expected("chatml", chat)[0]]
         assert sorted(record) == ["id", "loss_mask", "tokens"]

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from loaderx import ArgumentError, DataLoader, MissingPackageError
+from loaderx import ArgumentError, ArgumentTypeError, DataLoader, MissingPackageError
 
 __all__ = ["adapt", "backup"]
 
@@ -59,6 +59,11 @@ def adapt(
         y: the leaf that is the target.
         sample_weight: the leaf with the weights, such as the ``mask`` of ``pad_remainder``.
     """
+    if not isinstance(loader, DataLoader):
+        raise ArgumentTypeError(
+            f"`adapt` takes a loaderx.DataLoader, got {type(loader).__name__}: write "
+            "adapt(DataLoader(...))."
+        )
     names = (x, y, sample_weight)
     if (x is None and y is not None) or (y is None and sample_weight is not None):
         raise ArgumentError('`y` needs `x`, and `sample_weight` both: name them, as in x="image".')
@@ -186,6 +191,11 @@ class Backup:
 
     def restore(self, model: Any) -> int:
         """Loads what was saved into a model, which must be built; returns the epoch."""
+        if not model.built:
+            raise ArgumentError(
+                "`restore` loads weights into a model that is built: begin it with a keras.Input, "
+                "or call model.build(shape) before."
+            )
         if not (self._folder / "state.json").exists():
             return 0
         kept = json.loads((self._folder / "state.json").read_text())

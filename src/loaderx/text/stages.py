@@ -23,13 +23,13 @@ def chat(
     train_on: str = "assistant",
     reasoning: bool = True,
     max_length: int | None = None,
-    tools: str | None = None,
     chat_template_kwargs: Mapping[str, object] | None = None,
 ) -> Chat:
     """Chats as ``tokens`` and ``loss_mask``, for `Dataset.map`.
 
     Messages are dicts with ``role`` and ``content``, and whatever else the template reads; keys
-    whose value is None are left out.  The other leaves of a record stay.
+    whose value is None are left out.  If a record has ``tools``, a list or a list as JSON, the
+    template gets them.  The other leaves stay.
 
     >>> import loaderx as lx
     >>> class Letters:  # in place of AutoTokenizer.from_pretrained(...)
@@ -52,14 +52,13 @@ def chat(
         reasoning: False leaves out of the mask what a turn says before its answer: fields such as
             ``reasoning_content`` of the message, and its content up to ``</think>``.
         max_length: tokens after these are cut off.  It is an error if no trained token is left.
-        tools: the leaf with the tools of the chat, a list, or a list as JSON.
         chat_template_kwargs: arguments for ``apply_chat_template``, such as ``chat_template``, or
             variables of the template.
     """
     check_choice("train_on", train_on, ("assistant", "last", "all"))
     template = ChatTemplate(tokenizer, dict(chat_template_kwargs or {}))
     length = max_length and check_int("max_length", max_length, least=1)
-    return Chat(template, train_on, check_bool("reasoning", reasoning), length, tools, messages)
+    return Chat(template, train_on, check_bool("reasoning", reasoning), length, messages)
 
 
 @advised
@@ -67,7 +66,6 @@ def preference(
     tokenizer: Any,
     *,
     max_length: int | None = None,
-    tools: str | None = None,
     chat_template_kwargs: Mapping[str, object] | None = None,
 ) -> Preference:
     """Pairs of chats as tokens, for DPO and reward models, for `Dataset.map`.
@@ -94,12 +92,11 @@ def preference(
         tokenizer: of Hugging Face's ``transformers``, or with an ``apply_chat_template`` like it.
         max_length: tokens of a chat after these are cut off.  It is an error if no trained token is
             left.
-        tools: the leaf with the tools of the chats, a list, or a list as JSON.
         chat_template_kwargs: arguments for ``apply_chat_template``.
     """
     template = ChatTemplate(tokenizer, dict(chat_template_kwargs or {}))
     length = max_length and check_int("max_length", max_length, least=1)
-    return Preference(template, "assistant", True, length, tools)
+    return Preference(template, "assistant", True, length)
 
 
 @advised
@@ -153,17 +150,14 @@ class Chats(Frozen):
     train_on: str
     reasoning: bool
     max_length: int | None
-    tools: str | None
 
     __name__: ClassVar[str]  # as a chain shows it
 
     def _template_for(self, rest: dict[str, Any]) -> ChatTemplate:
         """The template with the tools of a record, which are taken out of it."""
-        if self.tools is None:
-            return self.template
-        tools = _taken(rest, self.tools, str | list)
-        read = json.loads(tools) if isinstance(tools, str) else tools
-        return self.template.replace(options={**self.template.options, "tools": read or None})
+        tools = rest.pop("tools", None)
+        options = {"tools": json.loads(tools) if isinstance(tools, str) else tools}
+        return self.template.replace(options=self.template.options | (options if tools else {}))
 
     def _learned(
         self, template: ChatTemplate, chat: list[Message], shared: int = 0
@@ -175,10 +169,9 @@ class Chats(Frozen):
         turns = [n for n, one in enumerate(chat) if n >= shared and one["role"] == "assistant"]
         turns = turns[-1:] if self.train_on == "last" else turns
         if not turns or not turns[0]:
-            after = f", after the {shared} messages that both chats begin with" if shared else ""
             raise ArgumentError(
-                f"there must be a message of the assistant{after}, and another message before it. "
-                "Leave the record out with .filter(...), or a greeting in .map()."
+                "there must be a message of the assistant, and before it another one, which a pair "
+                "shares. Leave the record out with .filter(...), or a greeting in .map()."
             )
         if self.train_on == "assistant" and self.reasoning and not shared and template.has_marks:
             mask = template.marked(chat, tokens, turns)
@@ -209,14 +202,14 @@ class Preference(Chats):
 
     def map(self, record: Tree) -> Tree:
         """The record with tokens and masks of both chats in place of their messages."""
-        rest = {"prompt": [], **record}
-        template, prompt = self._template_for(rest), _messages(rest, "prompt")
+        rest = {**record}
+        template = self._template_for(rest)
+        prompt = _messages(rest, "prompt") if isinstance(rest.get("prompt"), list) else []
         pair = {name: _messages(rest, name) for name in ("chosen", "rejected")}
-        if any(chat[: len(prompt)] != prompt for chat in pair.values()):
-            pair = {name: prompt + chat for name, chat in pair.items()}
-        both = enumerate(zip(*pair.values(), strict=False))
-        ends = min(map(len, pair.values()))
-        shared = next((at for at, (one, other) in both if one != other), ends)
+        for name, chat in pair.items():
+            pair[name] = chat if chat[: len(prompt)] == prompt else prompt + chat
+        both = [*zip(*pair.values(), strict=False)]
+        shared = next((n for n, (one, other) in enumerate(both) if one != other), len(both))
         if not shared:
             raise ArgumentError(
                 "the two chats have no prompt in common: their first messages differ. Correct the "
