@@ -23,7 +23,9 @@ FOREIGN = {
     "hdf5.md",
     "image_folder.md",
     "images.md",
+    "keras.md",
     "parquet.md",
+    "preference.md",
     "tfds.md",
 }  # these use libraries with threads of their own
 MARKED = [
@@ -45,6 +47,7 @@ def _fast_compiles():
     jax.config.update(option, before)
 
 
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras
 @pytest.mark.usefixtures("_fast_compiles")
 @pytest.mark.parametrize("page", MARKED)
 def test_blocks_run(page, tmp_path, monkeypatch):

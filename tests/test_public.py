@@ -21,6 +21,7 @@ BELOW_COMPAT = [
     "loaderx.sources",
     "loaderx.stages",
     "loaderx.testing",
+    "loaderx.text",
 ]
 GRAIN = [
     "checkpoint",
@@ -38,10 +39,11 @@ PUBLIC = [
     "loaderx.compat",
     "loaderx.compat.grain",
     *[f"loaderx.compat.grain.{name}" for name in GRAIN],
+    "loaderx.compat.keras",
     "loaderx.compat.torch",
 ]
 # Packages that are imported when they are first asked for, which a star import must not do.
-LATE = {"loaderx": {"compat", "extend", "image", "jax", "testing"}}
+LATE = {"loaderx": {"compat", "extend", "image", "jax", "testing", "text"}}
 NEEDS_ORBAX = {"CheckpointRestore", "CheckpointSave"}
 
 

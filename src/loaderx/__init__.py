@@ -35,6 +35,7 @@ from loaderx.tree import ArraySpec
 if _TYPE_CHECKING:
     from loaderx import extend as extend
     from loaderx import image as image
+    from loaderx import text as text
     from loaderx.display.show import show
     from loaderx.plans.records import Records
     from loaderx.stages.mixture import ramp
@@ -73,7 +74,7 @@ __all__ = [
 
 
 # Not in `__all__`: a star import would import them, jax above all.
-_LATE = ("compat", "extend", "image", "jax", "testing")
+_LATE = ("compat", "extend", "image", "jax", "testing", "text")
 
 
 def __dir__() -> list[str]:

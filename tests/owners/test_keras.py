@@ -1,159 +1,77 @@
-"""Keras with the jax backend is trained by a loader, through what `fit` takes: see docs/jax.md."""
+"""Keras with the jax backend, compiled, with every engine: what the quick tests of it leave out."""
 
 from __future__ import annotations
 
-import os
-import threading
+import shutil
 
-import numpy as np
 import pytest
 
+from keras_models import BATCHES, X, Y, looped, new_model, run, same
 from loaderx import DataLoader, Dataset
-from loaderx.compat import torch as compat
+from loaderx.compat.keras import adapt
 
-os.environ.setdefault("KERAS_BACKEND", "jax")
 pytestmark = [
     pytest.mark.owners,
     pytest.mark.foreign,
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # Keras with NumPy 2
 ]
-keras = pytest.importorskip("keras", reason="keras is not installed")
-if keras.backend.backend() != "jax":
-    pytest.skip("Keras runs on another backend than jax", allow_module_level=True)
-
-RNG = np.random.default_rng(0)
-X = RNG.normal(size=(64, 5)).astype(np.float32)
-Y = (X @ RNG.normal(size=(5, 1))).astype(np.float32)
-EPOCHS = 3
 
 
-def model():
-    keras.utils.set_random_seed(1)
-    made = keras.Sequential([keras.Input((5,)), keras.layers.Dense(4), keras.layers.Dense(1)])
-    made.compile(optimizer="sgd", loss="mse")
-    return made
+@pytest.fixture(scope="module")
+def expected():
+    return looped(BATCHES.repeat(3), run_eagerly=False)
 
 
-def trained(x, shuffle=False, **options):
-    made = model()
-    history = made.fit(x, epochs=EPOCHS, shuffle=shuffle, verbose=0, **options)
-    assert len(history.history["loss"]) == EPOCHS
-    return made
+@pytest.mark.parametrize("engine", ["inline", "threads", "processes"])
+@pytest.mark.parametrize("built", [True, False])
+def test_epochs_of_keras_are_epochs_of_the_loader(engine, built, expected):
+    if not built:
+        expected = looped(BATCHES.repeat(3), built=False, run_eagerly=False)
+    with DataLoader(BATCHES, engine=engine) as loader:
+        made = new_model(built, run_eagerly=False)
+        history = made.fit(adapt(loader), epochs=3, verbose=0)
+    assert len(history.history["loss"]) == 3
+    assert same(made, expected)
 
 
-def same(one, other):
-    return all(np.array_equal(a, b) for a, b in zip(one.get_weights(), other.get_weights()))
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # Keras, where it has no length
+def test_a_stream_without_a_length():
+    stream = Dataset.from_iterable(lambda: zip(X, Y, strict=True)).shuffle(seed=0, window=9)
+    batches = stream.batch(10, drop_remainder=True)
+    made = new_model()
+    made.fit(adapt(DataLoader(batches)), epochs=2, verbose=0)
+    assert same(made, looped(batches.repeat(2)))
 
 
-@pytest.fixture
-def batches():
-    """Shuffled anew in every epoch."""
-    return Dataset.from_arrays(X, Y).shuffle(seed=3).batch(16)
-
-
-@pytest.fixture
-def expected(batches):
-    """Trained batch by batch."""
-    made = model()
-    for x, y in batches.repeat(EPOCHS):
-        made.train_on_batch(x, y)
-    return made
-
-
-class Batches(keras.utils.PyDataset):
-    """A loader as Keras wants it: batches by number, and told when an epoch ends."""
-
-    def __init__(self, loader, **options):
-        super().__init__(**options)
-        self.loader, self.epoch, self.read = loader, 0, 0
-        self.batches, self.lock = loader.epoch(0), threading.Lock()
-
-    def __len__(self):
-        return len(self.loader)
-
-    def __getitem__(self, index):
-        with self.lock:  # with workers > 1 Keras calls this from several threads
-            self.read += 1
-            step = self.epoch * len(self) + index
-            if self.batches.step != step:
-                self.batches.seek(step)
-            return next(self.batches)
-
-    def on_epoch_end(self):
-        with self.lock:
-            self.epoch += self.read >= len(self)  # Keras looks at the first batch before it trains
-            self.read = 0
-            self.batches = self.loader.epoch(self.epoch)
-
-
-@pytest.mark.parametrize("engine", ["inline", "threads"])
-def test_a_generator(batches, expected, engine):
-    with DataLoader(batches.repeat(), engine=engine) as loader:
-        found = trained((batch for batch in loader), steps_per_epoch=len(batches))
-    assert same(found, expected)
-
-
-def test_a_py_dataset(batches, expected):
-    with DataLoader(batches, engine="inline") as loader:
-        assert same(trained(Batches(loader)), expected)
-
-
-def test_a_py_dataset_with_threads(batches, expected):
-    with DataLoader(batches, engine="inline") as loader:
-        assert same(trained(Batches(loader, workers=4)), expected)
-
-
-def test_a_py_dataset_in_an_order_of_keras(batches):
-    with DataLoader(batches, engine="inline") as loader:
-        trained(Batches(loader), shuffle=True)
-
-
-def test_evaluate_and_predict(batches):
-    made = trained((batch for batch in DataLoader(batches.repeat())), steps_per_epoch=4)
-    ordered = Dataset.from_arrays(X, Y).batch(16)
-    expected = made.evaluate(X, Y, batch_size=16, verbose=0)
-    given = (batch for batch in DataLoader(ordered))
-    assert np.isclose(made.evaluate(given, steps=4, verbose=0), expected)
-    assert np.isclose(made.evaluate(Batches(DataLoader(ordered)), verbose=0), expected)
-    inputs = ((x,) for x, _ in DataLoader(ordered))
-    found = made.predict(inputs, steps=4, verbose=0)
-    assert np.allclose(found, made.predict(X, verbose=0), atol=1e-6)
-
-
-def test_validation_data(batches):
-    ordered = Batches(DataLoader(Dataset.from_arrays(X, Y).batch(16)))
-    made = model()
-    with DataLoader(batches.repeat()) as loader:
-        history = made.fit(
-            (batch for batch in loader),
-            steps_per_epoch=4,
-            epochs=2,
-            shuffle=False,
-            validation_data=ordered,
-            verbose=0,
-        )
-    assert len(history.history["val_loss"]) == 2
-
-
-def test_arrays_on_devices(batches, expected):
+def test_arrays_on_devices(expected):
     import jax
 
-    with DataLoader(batches.repeat(), sharding=jax.devices()[0]) as loader:
-        found = trained((batch for batch in loader), steps_per_epoch=len(batches))
+    made = new_model(run_eagerly=False)
+    made.fit(adapt(DataLoader(BATCHES, sharding=jax.devices()[0])), epochs=3, verbose=0)
+    assert same(made, expected)
+
+
+def test_a_killed_run_with_a_stream(tmp_path):
+    expected, _ = run("stream", tmp_path / "unbroken")
+    for kill in (0, 4):
+        run("stream", tmp_path / f"killed{kill}", kill)
+        assert same(run("stream", tmp_path / f"killed{kill}")[0], expected)
+
+
+def test_several_steps_in_one_call(tmp_path):
+    options = {"steps_per_execution": 2, "run_eagerly": False}
+    expected, _ = run("finite", tmp_path / "unbroken", **options)
+    run("finite", tmp_path / "killed", 4, save_freq=2, **options)
+    found, _ = run("finite", tmp_path / "killed", **options)
     assert same(found, expected)
 
 
-def test_the_words_of_torch():
-    loader = compat.DataLoader(list(zip(X, Y)), batch_size=16, shuffle=True)
-
-    def endless():
-        while True:
-            yield from map(tuple, loader)
-
-    trained(endless(), steps_per_epoch=len(loader))
-
-
-def test_a_loader_itself_is_refused(batches):
-    """What docs/jax.md says: if Keras takes iterables one day, it can say so."""
-    with pytest.raises(ValueError, match="Unrecognized data type"):
-        model().fit(DataLoader(batches), verbose=0)
+@pytest.mark.parametrize("kind", ["finite", "endless"])
+def test_batches_that_keras_takes_ahead_are_not_lost(kind, tmp_path, monkeypatch):
+    expected, _ = run(kind, tmp_path / "unbroken")
+    monkeypatch.setattr("jax.default_backend", lambda: "gpu")  # Keras takes one ahead there
+    for kill in (0, 3, 4, 6):
+        run(kind, tmp_path / "killed", kill)
+        found, _ = run(kind, tmp_path / "killed")
+        assert same(found, expected)
+        shutil.rmtree(tmp_path / "killed")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-__all__ = ["grain", "torch"]
+__all__ = ["grain", "keras", "torch"]
 
 
 def __dir__() -> list[str]:
