@@ -83,7 +83,8 @@ def _jittered(value: object, rng: np.random.Generator, *, spans: dict[str, Span]
         planes *= white
         np.rint(planes, out=planes)
     made = np.empty(pixels.shape, pixels.dtype)
-    made.reshape(-1, channels).T[...] = planes
+    for plane, channel in zip(planes, made.reshape(-1, channels).T, strict=True):
+        channel[...] = plane  # one by one takes a third of the time
     return made, None
 
 
