@@ -41,9 +41,15 @@ class Placement(NamedTuple):
 
 
 def nearest(mask: Array, part: Region, size: Size) -> Array:
-    """A part resized without new values: each pixel is the one that its middle lies in."""
+    """A part resized without new values: each pixel is the one that its middle lies in.
+
+    Args:
+        mask: an array [height, width, ...].
+        part: of whole pixels.
+        size: of the result.
+    """
     rows, columns = (
-        np.floor(start + (np.arange(count) + 0.5) * (length / count)).astype(np.intp)
+        int(start) + (2 * np.arange(count) + 1) * int(length) // (2 * count)
         for start, length, count in zip(part[:2], part[2:], size, strict=True)
     )
     picked: Array = mask.take(rows, 0).take(columns, 1)
