@@ -31,7 +31,7 @@ _GRAY = np.array([0.299, 0.587, 0.114], np.float32)
 _TINY = np.float32(1e-12)
 
 Planes = npt.NDArray[np.float32]
-"""float32[channels, pixels], from 0 to 1."""
+"""float32[channels, pixels]"""
 
 
 @advised
@@ -72,15 +72,14 @@ def _jittered(value: object, rng: np.random.Generator, *, spans: dict[str, Span]
     pixels, channels = colours_of(value, "uf")
     white = np.float32(1 if pixels.dtype.kind == "f" else np.iinfo(pixels.dtype).max)
     planes = np.empty((channels, pixels.size // channels), np.float32)
-    np.multiply(pixels.reshape(-1, channels).T, 1 / white, out=planes)
+    planes[...] = pixels.reshape(-1, channels).T
     changes = [(*span, *each) for span, each in zip(spans.values(), _CHANGES.values(), strict=True)]
     for number in np.argsort(order, kind="stable").tolist():
         low, high, neutral, change = changes[number]
         if not low == high == neutral:
             change(planes, np.float32(low + (high - low) * places[number]))
-            np.clip(planes, 0, 1, out=planes)
+            np.clip(planes, 0, white, out=planes)
     if pixels.dtype.kind == "u":
-        planes *= white
         np.rint(planes, out=planes)
     made = np.empty(pixels.shape, pixels.dtype)
     for plane, channel in zip(planes, made.reshape(-1, channels).T, strict=True):

@@ -51,8 +51,11 @@ class RandomStage(Stage):
 
     def __call__(self, image: Tree, rng: np.random.Generator | BatchGenerator) -> Tree:
         """The image changed; of a record, all leaves that follow it, too."""
-        stage = self if isinstance(image, dict) else self.replace(leaves=Leaves(None))
-        return stage.random_map(image, rng)
+        if isinstance(image, dict):
+            return self.random_map(image, rng)
+        if isinstance(rng, BatchGenerator):
+            return self.replace(leaves=Leaves(None)).random_map(image, rng)
+        return self.change(image, rng)[0]
 
     def _batch(self, batch: Tree, rng: BatchGenerator) -> Tree:
         if not self.takes_batches or (self.leaves.cuts and self.leaves.boxes):
