@@ -19,12 +19,15 @@ FOREIGN = {
     "README.md",
     "jax.md",
     "llm.md",
+    "detection.md",
     "formats.md",
     "hdf5.md",
     "image_folder.md",
     "images.md",
     "parquet.md",
+    "segmentation.md",
     "tfds.md",
+    "two_views.md",
 }  # these use libraries with threads of their own
 MARKED = [
     pytest.param(page, marks=[pytest.mark.foreign] if page.name in FOREIGN else [], id=page.name)

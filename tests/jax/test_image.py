@@ -82,7 +82,7 @@ def test_pad_and_crop(mode, padding):
 @pytest.mark.parametrize(("flip", "axis"), [(random_flip_left_right, 1), (random_flip_up_down, 0)])
 def test_flips(flip, axis):
     for probability in (0.5, 1, 0):
-        draws = [jax.random.bernoulli(key, probability) for key in keys()]
+        draws = [jax.random.bernoulli(key, float(probability)) for key in keys()]
         for batch, found in made(flip, probability=probability):
             for image, flipped, draw in zip(batch, found, draws, strict=True):
                 np.testing.assert_array_equal(flipped, np.flip(image, axis) if draw else image)

@@ -1,4 +1,4 @@
-"""Random changes of images, in JAX, that dm-pix does not have.
+"""Random changes of images, in JAX, that dm-pix does not have, and flips.
 
 Functions of one image take ``(height, width)`` or ``(height, width, channels)``, of any dtype, and
 keep the dtype: integers are rounded and clipped.  So an image of bytes stays one until `normalize`,
@@ -8,8 +8,8 @@ the last function of the chain, which XLA fuses with what comes before.  They wo
 `mixup` and `cutmix` mix the rows of a batch.  On several hosts a stage sees the rows of its own
 host alone, so these belong in the training step, which sees the global batch.
 
-RandAugment is not here: under ``vmap`` all of its operations, 14 or more, would be computed for
-every image, and all but two thrown away.
+RandAugment is in `loaderx.image`, for the host: under ``vmap`` all of its operations, 14 or more,
+would be computed for every image, and all but two thrown away.
 """
 
 from __future__ import annotations
