@@ -59,7 +59,10 @@ def test_every_place_is_drawn(mode, padding):
     ("call", "message"),
     [
         (lambda: lx.image.random_flip_left_right(probability=1.5), "from 0 to 1, got 1.5"),
-        (lambda: lx.image.random_flip_up_down(p=0.5), "It takes probability, key, masks"),
+        (
+            lambda: lx.image.random_flip_up_down(p=0.5),
+            r"argument .p.\. Write probability\.",
+        ),
         (lambda: lx.image.random_flip_left_right(0.5), "takes 0 positional arguments"),
         (lambda: lx.image.random_pad_and_crop(-1), "`padding` must be at least 0, got -1"),
         (lambda: lx.image.random_pad_and_crop((1, 2, 3)), r"a number or \(height, width\), got"),

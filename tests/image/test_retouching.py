@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import loaderx as lx
-from loaderx.image.retouching import OPERATIONS
+from loaderx.image.retouching import operations
 from photos import photo
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow (the extra images) is not installed")
@@ -112,7 +112,7 @@ def test_operations():
     def apply(operation):
         return lambda by: np.asarray(operation(image, by))
 
-    identity, shear_x, shear_y, right, down, turn, *others = map(apply, OPERATIONS)
+    identity, shear_x, shear_y, right, down, turn, *others = map(apply, operations())
     bright, colour, contrast, sharp, posterize, solarize, auto, equalize = others
     np.testing.assert_array_equal(identity(1), IMAGE)
     for still in (shear_x, shear_y, right, down, turn, bright, colour, contrast, sharp):
@@ -207,7 +207,7 @@ def test_no_part_of_that_shape():
         (lambda: lx.image.color_jitter("a"), "`brightness` must be two numbers, the smallest"),
         (lambda: lx.image.color_jitter(contrast=(-1, 1)), "from -1 to 1: .* both are at least 0"),
         (lambda: lx.image.color_jitter(hue=0.6), "from -0.6 to 0.6: .* are from -0.5 to 0.5"),
-        (lambda: lx.image.color_jitter(p=1), "It takes brightness, contrast, saturation, hue"),
+        (lambda: lx.image.color_jitter(size=1), "It takes brightness, contrast, saturation, hue"),
         (lambda: lx.image.rand_augment(2, 31), "must be below `num_magnitude_bins`, 31, got 31"),
         (lambda: lx.image.rand_augment(-1), "`num_ops` must be at least 0, got -1"),
         (lambda: lx.image.rand_augment(interpolation=2), "rand_augment.*interpolation"),

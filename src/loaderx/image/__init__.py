@@ -63,6 +63,7 @@ _WORDS = {  # of torchvision, Albumentations, TensorFlow and OpenCV
     "decode_image": "Write decode(data).",
     "decode_jpeg": "Write decode(data).",
     "imdecode": "Write decode(data).",
+    "random_cutout": "Write random_erasing(), or loaderx.jax.image.random_cutout in the step.",
 }
 
 

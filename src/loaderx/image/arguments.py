@@ -16,12 +16,10 @@ Numbers: TypeAlias = npt.NDArray[np.float64]
 
 
 def size_of(size: int | tuple[int, int], name: str = "size", least: int = 1) -> Size:
-    if isinstance(size, (tuple, list)):
-        if len(size) != 2:
-            raise ArgumentError(f"`{name}` must be a number or (height, width), got {size!r}.")
-        return check_int(name, size[0], least=least), check_int(name, size[1], least=least)
-    side = check_int(name, size, least=least)
-    return side, side
+    sides = size if isinstance(size, (tuple, list)) else (size, size)
+    if len(sides) != 2:
+        raise ArgumentError(f"`{name}` must be a number or (height, width), got {size!r}.")
+    return check_int(name, sides[0], least=least), check_int(name, sides[1], least=least)
 
 
 def names_of(argument: str, names: str | Sequence[str]) -> tuple[str, ...]:

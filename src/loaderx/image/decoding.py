@@ -103,7 +103,7 @@ def colours_of(value: object, kinds: str) -> tuple[Array, int]:
         takes = "uint8" if kinds == "u1" else "uint8, uint16, or floats from 0 to 1"
         raise ArgumentTypeError(
             f"this stage takes gray or RGB images of {takes}, got {described(value)}. Put it "
-            "before what makes other numbers of them."
+            "before the stage that makes other numbers of them."
         )
     return pixels, channels
 

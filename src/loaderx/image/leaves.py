@@ -144,7 +144,7 @@ class Leaves(Frozen):
                 f"got {described(keypoints)} in {self.keypoints!r}."
             )
         names_pixels = keypoints.dtype.kind in "iu"
-        moved = place.points(keypoints[..., :2] + (0.5 if names_pixels else 0.0))
+        moved = place.points(keypoints[..., :2].astype(np.float64) + 0.5 * names_pixels)
         ends = np.array(place.size[::-1])
         inside = (moved >= 0) & ((moved < ends) if names_pixels else (moved <= ends))
         made = keypoints.copy()
@@ -157,15 +157,11 @@ class Leaves(Frozen):
         """Moves boxes; where an image is cut, cuts them too, and drops those that are lost."""
         given = _boxes_in(name, self.leaf(made, name))
         corners = np.sort(place.points(given.reshape(-1, 2, 2).astype(np.float64)), axis=1)
-        is_kept: Array = np.ones(len(given), bool)
-        if self.cuts:
-            whole, corners = _areas(corners), np.clip(corners, 0, place.size[::-1])
-            is_kept = _areas(corners) >= self.min_area * whole
-        if given.dtype.kind in "iu":
-            corners = np.rint(corners)
-        if self.cuts:
-            is_kept &= _areas(corners) > 0
-        made[name] = corners.reshape(-1, 4)[is_kept].astype(given.dtype)
+        inside = np.clip(corners, 0, place.size[::-1]) if self.cuts else corners
+        rounded = np.rint(inside) if given.dtype.kind in "iu" else inside
+        is_kept = _areas(inside) >= self.min_area * _areas(corners)
+        is_kept &= (_areas(rounded) > 0) | (not self.cuts)
+        made[name] = rounded.reshape(-1, 4)[is_kept].astype(given.dtype)
         for other in self.per_box:
             values = as_array(self.leaf(made, other))
             if len(values) != len(given):

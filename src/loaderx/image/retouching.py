@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeAlias
+from functools import cache, partial
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -61,8 +60,8 @@ def color_jitter(
         hue: 0.1 draws a turn from -0.1 to 0.1 of the circle of colours; at most 0.5.
         key: the leaf that holds the image; None if records are images themselves.
     """
-    names = zip(_CHANGES, (brightness, contrast, saturation, hue), strict=True)
-    spans = {name: _span(name, value) for name, value in names}
+    given = zip(_CHANGES, (brightness, contrast, saturation, hue), strict=True)
+    spans = {name: _span(name, value) for name, value in given}
     shown = ", ".join(f"{name}={span}" for name, span in spans.items())
     return RandomStage("color_jitter", shown, Leaves(key), partial(_jittered, spans=spans))
 
@@ -198,7 +197,7 @@ def _augmented(value: object, rng: np.random.Generator, *, count: int, strength:
     pixels, channels = colours_of(value, "u1")
     image = image_of(pixels.reshape(*pixels.shape[:2], channels), channels)
     for which, side in draws:
-        operation = OPERATIONS[int(which * len(OPERATIONS))]
+        operation = operations()[int(which * len(operations()))]
         image = operation(image, strength if side < 0.5 else -strength)
     return np.array(image).reshape(pixels.shape), None
 
@@ -212,37 +211,30 @@ def _affine(image: Image, *numbers: float) -> Image:
     return image.transform(image.size, pillow.Transform.AFFINE, numbers, pillow.Resampling.NEAREST)
 
 
-def _with(module: str, name: str) -> Callable[..., Any]:
-    """A function of Pillow's, imported when it is first called."""
-    return lambda *given: getattr(import_module(f"PIL.{module}"), name)(*given)
-
-
-def _enhanced(name: str) -> Operation:
-    enhancer = _with("ImageEnhance", name)
-    return lambda image, strength: enhancer(image).enhance(1 + 0.9 * strength)
-
-
 _FARTHEST = 150 / 331  # of the side: RandAugment's 150 pixels of 331
-_posterize, _solarize, _autocontrast, _equalize = (
-    _with("ImageOps", name) for name in ("posterize", "solarize", "autocontrast", "equalize")
-)
 
-OPERATIONS: tuple[Operation, ...] = (
-    lambda image, by: image,
-    lambda image, by: _affine(image, 1, 0.3 * by, 0, 0, 1, 0),
-    lambda image, by: _affine(image, 1, 0, 0, 0.3 * by, 1, 0),
-    lambda image, by: _affine(image, 1, 0, -int(_FARTHEST * image.width * by), 0, 1, 0),
-    lambda image, by: _affine(image, 1, 0, 0, 0, 1, -int(_FARTHEST * image.height * by)),
-    lambda image, by: image.rotate(30 * by),
-    _enhanced("Brightness"),
-    _enhanced("Color"),
-    _enhanced("Contrast"),
-    _enhanced("Sharpness"),
-    lambda image, by: _posterize(image, 8 - round(4 * abs(by))),
-    lambda image, by: _solarize(image, 255 * (1 - abs(by))),
-    lambda image, by: _autocontrast(image),
-    lambda image, by: _equalize(image),
-)
+
+@cache
+def operations() -> tuple[Operation, ...]:
+    """The fourteen, in torchvision's order."""
+    from PIL import ImageEnhance, ImageOps
+
+    return (
+        lambda image, by: image,
+        lambda image, by: _affine(image, 1, 0.3 * by, 0, 0, 1, 0),
+        lambda image, by: _affine(image, 1, 0, 0, 0.3 * by, 1, 0),
+        lambda image, by: _affine(image, 1, 0, -int(_FARTHEST * image.width * by), 0, 1, 0),
+        lambda image, by: _affine(image, 1, 0, 0, 0, 1, -int(_FARTHEST * image.height * by)),
+        lambda image, by: image.rotate(30 * by),
+        lambda image, by: ImageEnhance.Brightness(image).enhance(1 + 0.9 * by),
+        lambda image, by: ImageEnhance.Color(image).enhance(1 + 0.9 * by),
+        lambda image, by: ImageEnhance.Contrast(image).enhance(1 + 0.9 * by),
+        lambda image, by: ImageEnhance.Sharpness(image).enhance(1 + 0.9 * by),
+        lambda image, by: ImageOps.posterize(image, 8 - round(4 * abs(by))),
+        lambda image, by: ImageOps.solarize(image, 255 * (1 - abs(by))),
+        lambda image, by: ImageOps.autocontrast(image),
+        lambda image, by: ImageOps.equalize(image),
+    )
 
 
 # Erasing ------------------------------------------------------------------------------------------
