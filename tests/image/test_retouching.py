@@ -197,6 +197,10 @@ def test_no_part_of_that_shape():
     assert (made(erasing, flat) == 5).all()
 
 
+def erased(value):
+    return made(lx.image.random_erasing(probability=1, value=value))
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -213,7 +217,15 @@ def test_no_part_of_that_shape():
         (lambda: lx.image.rand_augment(interpolation=2), "rand_augment.*interpolation"),
         (lambda: lx.image.random_erasing(value="noise"), "`value` must be a number, or one for"),
         (lambda: lx.image.random_erasing(scale=(0.1, 2)), "a share of the area and at most 1"),
-        (lambda: made(lx.image.random_erasing(probability=1, value=(1, 2))), "for 2 channels, and"),
+        (
+            lambda: erased((1, 2)),
+            r"value=\[1\.0, 2\.0\], and the pixels are uint8\[20, 31, 3\]",
+        ),
+        (lambda: erased(300), r"value=300\.0, .* must be a number of that dtype, or one for each"),
+        (
+            lambda: erased((0.485, 0.456, 0.406)),
+            r"value=\[0\.485, 0\.456, 0\.406\], and the",
+        ),
         (lambda: made(lx.image.rand_augment(), IMAGE / 255), "gray or RGB images of uint8, got fl"),
         (lambda: made(lx.image.color_jitter(), IMAGE[..., :2]), r"uint8\[20, 31, 2\]\. Put it bef"),
         (lambda: lx.image.RandAugment, r"Write rand_augment\(num_ops=2, magnitude=9\)"),

@@ -63,6 +63,15 @@ def test_engines(stage, engine):
 
 
 @each_stage
+def test_streams(stage):
+    """A record has the same draws whether or not the chain below can be indexed."""
+    by_index = dataset()[::2].random_map(stage, seed=5).batch(2)
+    stream = dataset()[::2].filter(lambda record: True).random_map(stage, seed=5).batch(2)
+    for found, expected in zip(stream, by_index, strict=True):
+        assert_equal(found, expected)
+
+
+@each_stage
 def test_what_is_given_stays_as_it_is(stage):
     ds = dataset()
     for seed in range(4):

@@ -17,11 +17,12 @@ import numpy.typing as npt
 from loaderx.errors import ArgumentError, check_int
 from loaderx.hints import advised
 from loaderx.image.arguments import Numbers, area_of, numbers_of, pair_of, share_of, span_of
-from loaderx.image.decoding import array_of, colours_of
+from loaderx.image.decoding import array_of, colours_of, described
 from loaderx.image.leaves import Changed, Leaves
 from loaderx.image.regions import DRAWS, Span, fitting_region
 from loaderx.image.stages import RandomStage
 from loaderx.sources.images import image_of, pillow_module
+from loaderx.tree import Array
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -292,18 +293,26 @@ def _erased(
     part = fitting_region(draws, pixels.shape[0], pixels.shape[1], area, ratio)
     if chance >= probability or part is None:
         return pixels, None
-    if fill is not None and fill.ndim and pixels.shape[2:] != fill.shape:
-        raise ArgumentError(
-            f"random_erasing has a `value` for {len(fill)} channels, and an image has shape "
-            f"{pixels.shape}."
-        )
     top, left, height, width = map(int, part)
     made = pixels.copy()
     window = made[top : top + height, left : left + width]
     if fill is not None:
-        window[...] = fill
+        window[...] = _checked_fill(fill, pixels)
     elif pixels.dtype.kind == "f":
         window[...] = rng.standard_normal(window.shape, np.float32)
     else:
         window[...] = rng.integers(np.iinfo(pixels.dtype).max, size=window.shape, endpoint=True)
     return made, None
+
+
+def _checked_fill(fill: Numbers, pixels: Array) -> Numbers:
+    fits = fill.shape in ((), pixels.shape[2:])
+    if pixels.dtype.kind in "iu":
+        limits = np.iinfo(pixels.dtype)
+        fits &= bool((np.clip(np.rint(fill), limits.min, limits.max) == fill).all())
+    if not fits:
+        raise ArgumentError(
+            f"random_erasing has value={fill.tolist()}, and the pixels are {described(pixels)}: it "
+            "must be a number of that dtype, or one for each channel."
+        )
+    return fill
