@@ -14,6 +14,8 @@ from loaderx.image.regions import Size, Span
 
 Numbers: TypeAlias = npt.NDArray[np.float64]
 
+_LEAST = math.ulp(0.0)  # the smallest number above 0
+
 
 def size_of(size: int | tuple[int, int], name: str = "size", least: int = 1) -> Size:
     sides = size if isinstance(size, (tuple, list)) else (size, size)
@@ -48,30 +50,24 @@ def channels_of(channels: int) -> int:
     return channels
 
 
-def pair_of(name: str, pair: Span) -> Span:
+def span_of(
+    name: str, span: Span, limits: str = "above 0", least: float = _LEAST, most: float = math.inf
+) -> Span:
     try:
-        low, high = map(float, pair)
+        low, high = map(float, span)
     except (TypeError, ValueError):
         raise ArgumentTypeError(
-            f"`{name}` must be two numbers, the smallest and the largest, got {pair!r}."
+            f"`{name}` must be two numbers, the smallest and the largest, got {span!r}."
         ) from None
-    return low, high
-
-
-def span_of(name: str, span: Span) -> Span:
-    low, high = pair_of(name, span)
-    if not (0 < low <= high < math.inf):
+    if not (least <= low <= high <= most and high < math.inf):
         raise ArgumentError(
-            f"`{name}` must be two numbers above 0, the smallest first, got {span!r}."
+            f"`{name}` must be two numbers {limits}, the smallest first, got {span!r}."
         )
     return low, high
 
 
 def area_of(scale: Span) -> Span:
-    area = span_of("scale", scale)
-    if area[1] > 1:
-        raise ArgumentError(f"`scale` is a share of the area and at most 1, got {scale!r}.")
-    return area
+    return span_of("scale", scale, "above 0 and at most 1, shares of the area", most=1)
 
 
 def share_of(name: str, share: float) -> float:

@@ -6,7 +6,6 @@ for 224 x 224 pixels they fit into the cache of a core.  `rand_augment` is Pillo
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import cache, partial
 from typing import TYPE_CHECKING, TypeAlias
@@ -16,7 +15,7 @@ import numpy.typing as npt
 
 from loaderx.errors import ArgumentError, check_int
 from loaderx.hints import advised
-from loaderx.image.arguments import Numbers, area_of, numbers_of, pair_of, share_of, span_of
+from loaderx.image.arguments import Numbers, area_of, numbers_of, share_of, span_of
 from loaderx.image.decoding import array_of, colours_of, described
 from loaderx.image.leaves import Changed, Leaves
 from loaderx.image.regions import DRAWS, Span, fitting_region
@@ -140,29 +139,18 @@ _CHANGES: dict[str, tuple[float, Callable[[Planes, np.float32], None]]] = {
 def _span(name: str, value: float | Span) -> Span:
     """The range of a draw; a number stands for so much on both sides of what changes nothing."""
     neutral, _ = _CHANGES[name]
-    least, most = (0.0, math.inf) if neutral else (-0.5, 0.5)
-    if isinstance(value, (int, float)):
-        value = (max(neutral - value, 0.0 if neutral else -math.inf), neutral + value)
-    low, high = pair_of(name, value)
-    if not (least <= low <= high <= most):
-        raise ArgumentError(
-            f"`{name}` is drawn from {low:.6g} to {high:.6g}: the smallest comes first, and both "
-            f"are {'at least 0' if neutral else 'from -0.5 to 0.5'}."
-        )
-    return low, high
+    if not neutral:
+        span = (-value, value) if isinstance(value, (int, float)) else value
+        return span_of(name, span, "from -0.5 to 0.5", -0.5, 0.5)
+    span = (max(1 - value, 0), 1 + value) if isinstance(value, (int, float)) else value
+    return span_of(name, span, "from 0 on", 0)
 
 
 # RandAugment --------------------------------------------------------------------------------------
 
 
 @advised
-def rand_augment(
-    num_ops: int = 2,
-    magnitude: int = 9,
-    *,
-    num_magnitude_bins: int = 31,
-    key: str | None = "image",
-) -> RandomStage:
+def rand_augment(num_ops: int = 2, magnitude: int = 9, *, key: str | None = "image") -> RandomStage:
     """Some random operations on each image, as RandAugment has them: for `Dataset.random_map`.
 
     Operations and their strengths are those of torchvision's ``RandAugment``: identity, shearing,
@@ -177,19 +165,15 @@ def rand_augment(
 
     Args:
         num_ops: operations for each image, one after the other; one may come twice.
-        magnitude: their strength, from 0 to ``num_magnitude_bins - 1``.
-        num_magnitude_bins: of how many the strength is one.
+        magnitude: their strength, from 0 to 30.
         key: the leaf that holds the image, uint8, gray or RGB; None if records are images
             themselves.
     """
     pillow_module()  # not at the first record: it may be missing
-    bins = check_int("num_magnitude_bins", num_magnitude_bins, least=2)
-    if check_int("magnitude", magnitude, least=0) >= bins:
-        raise ArgumentError(
-            f"`magnitude` must be below `num_magnitude_bins`, {bins}, got {magnitude}."
-        )
     count = check_int("num_ops", num_ops, least=0)
-    change = partial(_augmented, count=count, strength=magnitude / (bins - 1))
+    if check_int("magnitude", magnitude, least=0) > _STRONGEST:
+        raise ArgumentError(f"`magnitude` must be at most {_STRONGEST}, got {magnitude}.")
+    change = partial(_augmented, count=count, strength=magnitude / _STRONGEST)
     return RandomStage("rand_augment", f"{num_ops}, {magnitude}", Leaves(key), change)
 
 
@@ -212,6 +196,7 @@ def _affine(image: Image, *numbers: float) -> Image:
     return image.transform(image.size, pillow.Transform.AFFINE, numbers, pillow.Resampling.NEAREST)
 
 
+_STRONGEST = 30  # magnitude
 _FARTHEST = 150 / 331  # of the side: RandAugment's 150 pixels of 331
 
 
