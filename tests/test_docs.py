@@ -19,6 +19,7 @@ FOREIGN = {
     "README.md",
     "jax.md",
     "llm.md",
+    "detection.md",
     "formats.md",
     "hdf5.md",
     "image_folder.md",
@@ -26,7 +27,9 @@ FOREIGN = {
     "keras.md",
     "parquet.md",
     "preference.md",
+    "segmentation.md",
     "tfds.md",
+    "two_views.md",
 }  # these use libraries with threads of their own
 MARKED = [
     pytest.param(page, marks=[pytest.mark.foreign] if page.name in FOREIGN else [], id=page.name)

@@ -196,6 +196,7 @@ KEYWORDS = {
     "num_proc": _WORKERS,
     "num_threads": 'Write engine="threads", num_workers=...',
     "operations": "Write Dataset.from_source(data).apply([...]), and DataLoader of that.",
+    "p": "Write probability.",
     "padded_shapes": _PAD,
     "padding_values": "Write pad_value.",
     "persistent_workers": f"{_LEAVE}: loader.close() is what stops the workers.",

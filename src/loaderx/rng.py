@@ -159,12 +159,13 @@ class BatchGenerator:
     1 differ only by an axis of length 1.
     """
 
-    __slots__ = ("_drawn", "_full", "_keys")
+    __slots__ = ("_drawn", "_full", "_generators", "_keys")
 
     def __init__(self, keys: Keys, full: int | None = 0) -> None:
         self._keys = keys
         self._full = full  # rows of a full batch; None: the number varies
         self._drawn = 0
+        self._generators: list[np.random.Generator] = []
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -213,6 +214,14 @@ class BatchGenerator:
         `Dataset.random_keys` in the same place gives the same.
         """
         return key_words(self._keys, 1).view(np.uint32)
+
+    def generators(self) -> list[np.random.Generator]:
+        """A generator for each record, the one that it has before `batch`: each goes on by itself.
+
+        They take some microseconds to make, so `random` and the others are for many small records.
+        """
+        self._generators = self._generators or list(record_generators(self._keys))
+        return self._generators
 
     def _take(self, size: Size) -> tuple[tuple[int, ...], int]:
         """The shape of one record's draw, and how many numbers it has drawn before."""

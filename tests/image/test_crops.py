@@ -242,7 +242,7 @@ def test_they_work_on_records():
         (lambda: lx.image.center_crop(32, shorter_side=31), "at least .* 32, got 31"),
         (lambda: lx.image.random_resized_crop(32, scale=0.5), "`scale` must be two numbers"),
         (lambda: lx.image.random_resized_crop(32, scale=(0, 1)), "`scale` .* above 0"),
-        (lambda: lx.image.random_resized_crop(32, scale=(0.5, 2)), "share of the area and at most"),
+        (lambda: lx.image.random_resized_crop(32, scale=(0.5, 2)), "at most 1, shares of the area"),
         (lambda: lx.image.random_resized_crop(32, ratio=(2, 1)), "`ratio` .* the smallest first"),
         (lambda: lx.image.random_resized_crop(32, (0.1, 1)), "takes 1 positional argument"),
     ],

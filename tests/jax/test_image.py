@@ -20,6 +20,8 @@ from loaderx.jax.image import (
     mixup,
     normalize,
     random_cutout,
+    random_flip_left_right,
+    random_flip_up_down,
     random_pad_and_crop,
     random_resized_crop,
 )
@@ -75,6 +77,15 @@ def test_pad_and_crop(mode, padding):
 
 
 # Cutout.
+
+
+@pytest.mark.parametrize(("flip", "axis"), [(random_flip_left_right, 1), (random_flip_up_down, 0)])
+def test_flips(flip, axis):
+    for probability in (0.5, 1, 0):
+        draws = [jax.random.bernoulli(key, float(probability)) for key in keys()]
+        for batch, found in made(flip, probability=probability):
+            for image, flipped, draw in zip(batch, found, draws, strict=True):
+                np.testing.assert_array_equal(flipped, np.flip(image, axis) if draw else image)
 
 
 @pytest.mark.parametrize(("size", "value"), [(8, 0), ((3, 9), (7, 8, 9))])
@@ -304,8 +315,12 @@ def test_mixing_is_the_same_on_several_devices():
         ),
         (lambda: random_pad_and_crop(KEY, IMAGE, -1), "`padding` must be at least 0, got -1"),
         (lambda: random_resized_crop(KEY, IMAGE, 4, scale=0.5), r"and the largest, got 0\.5\."),
-        (lambda: random_cutout(KEY, IMAGE, (1, 2, 3)), r"one for each axis, got \(1, 2, 3\)\."),
+        (lambda: random_cutout(KEY, IMAGE, (1, 2, 3)), r"\(height, width\), got \(1, 2, 3\)\."),
         (lambda: random_cutout(KEY, IMAGE, 0), "`size` must be at least 1, got 0"),
+        (
+            lambda: random_flip_up_down(KEY, IMAGE, probability=2),
+            "`probability` must be a number from 0 to 1, got 2",
+        ),
         (lambda: random_resized_crop(KEY, IMAGE, 4, scale=(1.0, 0.5)), "`scale` must be two n"),
         (lambda: random_resized_crop(KEY, IMAGE, 4, ratio=(0.0, 1.0)), "`ratio` must be two n"),
         (lambda: normalize(IMAGE, 127.5, 60.0), "divides uint8 by 255 first, .*got mean=127.5"),
@@ -314,7 +329,7 @@ def test_mixing_is_the_same_on_several_devices():
     ],
 )
 def test_bad_values(call, message):
-    with pytest.raises(ArgumentError, match=message):
+    with pytest.raises((ArgumentError, ArgumentTypeError), match=message):
         call()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from loaderx import Dataset, ramp
+from loaderx import Dataset, image, ramp
 from loaderx.sources import Tokens
 from tests.pinned.inputs import (
     Batching,
@@ -647,6 +647,19 @@ def random_map_batches():
 @chain
 def random_map_with_global_generators():
     return arrays(20).shuffle(2).random_map(draw_globally, seed_globals=True, seed=3).batch(4)
+
+
+@chain
+def random_map_images():
+    images = np.arange(12 * 10 * 8 * 3).astype(np.uint8).reshape(12, 10, 8, 3)
+    boxes = np.array([[[1, 2, 5, 8], [0, 0, 3, 3]]] * 12, np.int32)
+    photos = Dataset.from_arrays(
+        image=images, mask=images[..., 0] // 9, boxes=boxes, id=boxes[..., 0]
+    )
+    pad = image.random_pad_and_crop(3, masks="mask", boxes="boxes", per_box="id", min_area=0.4)
+    moved = photos.shuffle(1).random_map(pad).batch(3, pad_to={"boxes": 2, "id": 2})
+    flip = image.random_flip_left_right(masks="mask")
+    return moved.random_map(flip).random_map(image.random_erasing(value=7)).repeat()
 
 
 @chain

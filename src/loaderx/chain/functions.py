@@ -34,8 +34,9 @@ def resolve(f: object, method: str) -> Function:
     bound = getattr(f, method, None)
     if callable(bound):
         return Function(bound, str(getattr(f, "__name__", type(f).__name__)))
-    if not callable(f):
-        fitting = next((one for one in _METHODS if callable(getattr(f, one, None))), None)
+    fitting = next((one for one in _METHODS if callable(getattr(f, one, None))), None)
+    # loaderx's own stages can be called, too: with an image, in functions of one's own.
+    if not callable(f) or (fitting and isinstance(f, Frozen)):
         advice = f" Write .{fitting}({name_of(f)}(...))." if fitting else ""
         raise ArgumentTypeError(
             f"`{method}` needs a function, or an object with a .{method} method; "

@@ -25,19 +25,45 @@ import sys as _sys
 from loaderx.hints import attribute_error as _attribute_error
 from loaderx.image.crops import center_crop, random_resized_crop, resize
 from loaderx.image.decoding import decode
+from loaderx.image.moves import random_flip_left_right, random_flip_up_down, random_pad_and_crop
 from loaderx.image.normalizing import normalize
+from loaderx.image.retouching import color_jitter, rand_augment, random_erasing
 
-__all__ = ["center_crop", "decode", "normalize", "random_resized_crop", "resize"]
+__all__ = [
+    "center_crop",
+    "color_jitter",
+    "decode",
+    "normalize",
+    "rand_augment",
+    "random_erasing",
+    "random_flip_left_right",
+    "random_flip_up_down",
+    "random_pad_and_crop",
+    "random_resized_crop",
+    "resize",
+]
 
-_WORDS = {  # of torchvision, TensorFlow and OpenCV
+_MIXED = "It mixes rows of a batch: call loaderx.jax.image.{} in the training step."
+_WORDS = {  # of torchvision, Albumentations, TensorFlow and OpenCV
     "CenterCrop": "Write center_crop(224, shorter_side=256), which resizes, too.",
+    "CoarseDropout": "Write random_erasing(probability=0.5).",
+    "ColorJitter": "Write color_jitter(0.4, 0.4, 0.4, 0.1).",
+    "CutMix": _MIXED.format("cutmix"),
+    "MixUp": _MIXED.format("mixup"),
+    "Normalize": "Write normalize(mean=..., std=...), in a map after batch.",
+    "RandAugment": "Write rand_augment(num_ops=2, magnitude=9).",
+    "RandomCrop": "Write random_pad_and_crop(4), or random_resized_crop(224).",
+    "RandomErasing": "Write random_erasing(probability=0.5).",
+    "RandomHorizontalFlip": "Write random_flip_left_right(probability=0.5).",
     "RandomResizedCrop": "Write random_resized_crop(224).",
+    "RandomVerticalFlip": "Write random_flip_up_down(probability=0.5).",
     "Resize": "Write resize((height, width)), or center_crop(224, shorter_side=256).",
     "crop_and_resize": "Write random_resized_crop(224), or center_crop(224, shorter_side=256).",
     "decode_and_crop_jpeg": "Write random_resized_crop(224), which decodes what it needs.",
     "decode_image": "Write decode(data).",
     "decode_jpeg": "Write decode(data).",
     "imdecode": "Write decode(data).",
+    "random_cutout": "Write random_erasing(), or loaderx.jax.image.random_cutout in the step.",
 }
 
 

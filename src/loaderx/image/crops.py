@@ -5,31 +5,31 @@ Each chooses a region of the image, decodes it no larger than needed, and resize
 
 from __future__ import annotations
 
-import functools
-import math
-from collections.abc import Callable
-from typing import ClassVar, TypeAlias
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 
-from loaderx.errors import ArgumentError, ArgumentTypeError, ChainError, check_choice, check_int
-from loaderx.frozen import Frozen
+from loaderx.errors import ArgumentError, check_choice, check_int
 from loaderx.hints import advised
+from loaderx.image.arguments import area_of, channels_of, size_of, span_of
 from loaderx.image.decoding import open_window
+from loaderx.image.leaves import Changed, Leaves, Placement, nearest
 from loaderx.image.regions import (
     DRAWS,
     Region,
     Size,
     Span,
     central_region,
+    in_file,
     random_region,
     whole,
     window_for,
 )
 from loaderx.image.resizing import METHODS, opencv_module
-from loaderx.rng import BatchGenerator
+from loaderx.image.stages import FixedStage, RandomStage
 from loaderx.sources.images import Window, pillow_module
-from loaderx.tree import Tree
 
 RegionOf: TypeAlias = Callable[[int, int], Region]
 """The region of an image of (height, width)."""
@@ -44,7 +44,12 @@ def random_resized_crop(
     key: str | None = "image",
     channels: int = 3,
     method: str = "bilinear",
-) -> RandomResizedCrop:
+    masks: str | Sequence[str] = (),
+    boxes: str | None = None,
+    keypoints: str | None = None,
+    per_box: str | Sequence[str] = (),
+    min_area: float = 0.0,
+) -> RandomStage:
     """A random part of each image, resized to ``size``: for `Dataset.random_map`.
 
     The part is drawn as torchvision's ``RandomResizedCrop`` does it, from the record's own random
@@ -64,13 +69,20 @@ def random_resized_crop(
         method: how it is resized, with antialiasing: ``"bilinear"`` by Pillow, or ``"area"``, means
             of areas, by OpenCV (``pip install 'loaderx-jax[opencv]'``), which takes a third of the
             time.
+        masks: leaves that are cut and resized alike, to the nearest pixel, so that no class is
+            invented: arrays, or bytes of files, of which a palette's indices and 16 bits are kept.
+        boxes: a leaf ``[boxes, 4]`` of x0, y0, x1, y1 in pixels of the image: they are moved, and
+            cut at the edges.
+        keypoints: a leaf ``[..., 2]`` of x, y, or ``[..., 3]`` with a visibility, which becomes 0
+            outside of the result.
+        per_box: leaves with an entry for each box, such as its class, dropped along with it.
+        min_area: the share of a box's area that must be left; boxes with less, or with nothing
+            left, are dropped.
     """
-    area = _span("scale", scale)
-    if area[1] > 1:
-        raise ArgumentError(f"`scale` is a share of the area and at most 1, got {scale!r}.")
-    return RandomResizedCrop(
-        *_checked(size, key, channels, method), area=area, ratio=_span("ratio", ratio)
-    )
+    leaves = Leaves(key, masks, boxes, keypoints, per_box, min_area, cuts=True)
+    fit = _fit(size, channels, method)
+    change = partial(_random_part, fit=fit, area=area_of(scale), ratio=span_of("ratio", ratio))
+    return RandomStage("random_resized_crop", f"{size}", leaves, change, takes_batches=False)
 
 
 @advised
@@ -81,7 +93,12 @@ def center_crop(
     key: str | None = "image",
     channels: int = 3,
     method: str = "bilinear",
-) -> CenterCrop:
+    masks: str | Sequence[str] = (),
+    boxes: str | None = None,
+    keypoints: str | None = None,
+    per_box: str | Sequence[str] = (),
+    min_area: float = 0.0,
+) -> FixedStage:
     """The middle of each image, as it is evaluated on ImageNet: for `Dataset.map`.
 
     The image is resized so that its shorter side has ``shorter_side`` pixels, and ``size`` is cut
@@ -102,15 +119,27 @@ def center_crop(
         method: how it is resized, with antialiasing: ``"bilinear"`` by Pillow, or ``"area"``, means
             of areas, by OpenCV (``pip install 'loaderx-jax[opencv]'``), which takes a third of the
             time.
+        masks: leaves that are cut and resized alike, to the nearest pixel, so that no class is
+            invented: arrays, or bytes of files, of which a palette's indices and 16 bits are kept.
+        boxes: a leaf ``[boxes, 4]`` of x0, y0, x1, y1 in pixels of the image: they are moved, and
+            cut at the edges.
+        keypoints: a leaf ``[..., 2]`` of x, y, or ``[..., 3]`` with a visibility, which becomes 0
+            outside of the result.
+        per_box: leaves with an entry for each box, such as its class, dropped along with it.
+        min_area: the share of a box's area that must be left; boxes with less, or with nothing
+            left, are dropped.
     """
-    checked = _checked(size, key, channels, method)
-    least = min(checked[0])
+    leaves = Leaves(key, masks, boxes, keypoints, per_box, min_area, cuts=True)
+    sides = size_of(size)
+    least = min(sides)
     if check_int("shorter_side", shorter_side) < least:
         raise ArgumentError(
             f"`shorter_side` must be at least the size that is cut from it, {least}, got "
             f"{shorter_side}."
         )
-    return CenterCrop(*checked, shorter_side=int(shorter_side))
+    region_of = partial(central_region, size=sides, shorter_side=int(shorter_side))
+    change = partial(_fit(size, channels, method), region_of=region_of)
+    return FixedStage("center_crop", f"{size}", leaves, change)
 
 
 @advised
@@ -120,7 +149,10 @@ def resize(
     key: str | None = "image",
     channels: int = 3,
     method: str = "bilinear",
-) -> Resize:
+    masks: str | Sequence[str] = (),
+    boxes: str | None = None,
+    keypoints: str | None = None,
+) -> FixedStage:
     """Each image as a whole, resized to ``size``, whatever its shape was: for `Dataset.map`.
 
     >>> import numpy as np, loaderx as lx
@@ -136,136 +168,46 @@ def resize(
         method: how it is resized, with antialiasing: ``"bilinear"`` by Pillow, or ``"area"``, means
             of areas, by OpenCV (``pip install 'loaderx-jax[opencv]'``), which takes a third of the
             time.
+        masks: leaves that are resized alike, to the nearest pixel, so that no class is invented.
+        boxes: a leaf ``[boxes, 4]`` of x0, y0, x1, y1 in pixels of the image, which are moved.
+        keypoints: a leaf ``[..., 2]`` of x, y, or ``[..., 3]`` with a visibility.
     """
-    return Resize(*_checked(size, key, channels, method))
+    leaves = Leaves(key, masks, boxes, keypoints)
+    change = partial(_fit(size, channels, method), region_of=whole)
+    return FixedStage("resize", f"{size}", leaves, change)
 
 
-class Fitted(Frozen):
-    """The base of the three stages."""
-
-    size: Size
-    key: str | None
-    channels: int
-    method: str
-
-    __name__: ClassVar[str]  # as a chain shows it
-
-    def _fitted(self, record: Tree, region_of: RegionOf) -> object:
-        """The record with a region of its image in place of the image."""
-
-        def window_of(height: int, width: int, reducible: bool) -> Window:
-            return window_for(region_of(height, width), self.size, (height, width), reducible)
-
-        part = open_window(_leaf(record, self.key), self.channels, window_of)
-        pixels = METHODS[self.method](part, self.size, self.channels)
-        return pixels if self.key is None else {**record, self.key: pixels}
-
-    def __repr__(self) -> str:
-        height, width = self.size
-        return f"{self.__name__}({height if height == width else self.size})"
-
-
-class RandomResizedCrop(Fitted):
-    """The stage that `random_resized_crop` returns."""
-
-    area: Span
-    ratio: Span
-
-    __name__ = "random_resized_crop"
-
-    def random_map(self, record: object, rng: np.random.Generator | BatchGenerator) -> object:
-        """The record with a random part of its image."""
-        if isinstance(rng, BatchGenerator):
-            raise ChainError(f"{self!r} works on records: put it before .batch(...).")
-        # All draws are made before the image is looked at, so that they do not depend on it.
-        draws = rng.random(DRAWS).tolist()
-        region_of = functools.partial(random_region, draws, area=self.area, ratio=self.ratio)
-        return self._fitted(record, region_of)
-
-
-class CenterCrop(Fitted):
-    """The stage that `center_crop` returns."""
-
-    shorter_side: int
-
-    __name__ = "center_crop"
-
-    def map(self, record: object) -> object:
-        """The record with the middle of its image."""
-        region_of = functools.partial(
-            central_region, size=self.size, shorter_side=self.shorter_side
-        )
-        return self._fitted(record, region_of)
-
-
-class Resize(Fitted):
-    """The stage that `resize` returns."""
-
-    __name__ = "resize"
-
-    def map(self, record: object) -> object:
-        """The record with its image in the new size."""
-        return self._fitted(record, whole)
-
-
-def _leaf(record: object, key: str | None) -> object:
-    if key is None:
-        return record
-    if not isinstance(record, dict):
-        raise ArgumentTypeError(
-            f"records must be dicts with a leaf {key!r}, this one is {type(record).__name__}. Make "
-            "a dict of it in .map() first, or write key=None if it is the image itself."
-        )
-    if key not in record:
-        have = ", ".join(map(repr, record))
-        raise ArgumentError(f"the record has no leaf {key!r} but {have}: choose one with key=.")
-    return record[key]
-
-
-# Arguments --------------------------------------------------------------------------------------
-
-
-def _checked(
-    size: int | tuple[int, int], key: str | None, channels: int, method: str
-) -> tuple[Size, str | None, int, str]:
+def _fit(size: int | tuple[int, int], channels: int, method: str) -> partial[Changed]:
     pillow_module()  # not at the first record: it may be missing
     if check_choice("method", method, tuple(METHODS)) == "area":
         opencv_module()
-    return _size(size), _key(key), _channels(channels), method
+    return partial(_fitted, size=size_of(size), channels=channels_of(channels), method=method)
 
 
-def _size(size: int | tuple[int, int]) -> Size:
-    if isinstance(size, (tuple, list)):
-        if len(size) != 2:
-            raise ArgumentError(f"`size` must be a number or (height, width), got {size!r}.")
-        return check_int("size", size[0], least=1), check_int("size", size[1], least=1)
-    side = check_int("size", size, least=1)
-    return side, side
+def _fitted(value: object, region_of: RegionOf, size: Size, channels: int, method: str) -> Changed:
+    """A region of an image, and where it lies: a decoded part begins and ends with whole pixels."""
+    image: Size = (0, 0)
+    window = Window(1, 0, 0, 0, 0)
+
+    def window_of(height: int, width: int, reducible: bool) -> Window:
+        nonlocal image, window
+        image = height, width
+        window = window_for(region_of(height, width), size, image, reducible)
+        return window
+
+    pixels = METHODS[method](open_window(value, channels, window_of), size, channels)
+    part = in_file(window, image)
+    return pixels, Placement(image, part, size, partial(nearest, part=part, size=size))
 
 
-def _key(key: str | None) -> str | None:
-    if key is not None and not isinstance(key, str):
-        raise ArgumentTypeError(
-            f"`key` must be the name of a leaf, or None, got {key!r} ({type(key).__name__})."
-        )
-    return key
-
-
-def _channels(channels: int) -> int:
-    if channels not in (1, 3, 4) or isinstance(channels, bool):
-        raise ArgumentError(f"`channels` must be 1, 3 or 4, got {channels!r}.")
-    return channels
-
-
-def _span(name: str, span: Span) -> Span:
-    try:
-        low, high = map(float, span)
-    except (TypeError, ValueError):
-        raise ArgumentTypeError(
-            f"`{name}` must be two numbers, the smallest and the largest, got {span!r}."
-        ) from None
-    if not (0 < low <= high < math.inf):
-        raise ArgumentError(
-            f"`{name}` must be two numbers above 0, the smallest first, got {span!r}."
-        )
-    return low, high
+def _random_part(
+    value: object,
+    rng: np.random.Generator,
+    *,
+    fit: partial[Changed],
+    area: Span,
+    ratio: Span,
+) -> Changed:
+    # All draws are made before the image is looked at, so that they do not depend on it.
+    draws = rng.random(DRAWS).tolist()
+    return fit(value, partial(random_region, draws, area=area, ratio=ratio))

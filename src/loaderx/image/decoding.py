@@ -9,6 +9,7 @@ from loaderx.sources.images import (
     Part,
     Pixels,
     WindowOf,
+    _with_pillow,
     decode_image,
     decode_turned,
     decode_window,
@@ -38,7 +39,7 @@ def decode(data: bytes, *, channels: int | None = 3, exif: bool = False) -> Pixe
     """
     if not isinstance(data, _BYTES):
         raise ArgumentTypeError(
-            f"`decode` takes the bytes of an image file, got {_described(data)}."
+            f"`decode` takes the bytes of an image file, got {described(data)}."
         )
     if check_bool("exif", exif):
         return decode_turned(bytes(data), channels=channels)
@@ -53,21 +54,58 @@ def open_window(value: object, channels: int, window_of: WindowOf) -> Part:
         channels: those that a file is decoded to; pixels are left as they are.
         window_of: the part, and how much smaller it may be decoded; only JPEGs can be.
     """
-    if isinstance(value, _BYTES):
-        return decode_window(bytes(value), channels, window_of)
+    data = _file_in(value)
+    if data is not None:
+        return decode_window(data, channels, window_of)
     pixels = np.asarray(value)
-    if (
-        pixels.ndim == 1 and pixels.dtype == np.uint8
-    ):  # the bytes of a file, as some formats have it
-        return decode_window(pixels.tobytes(), channels, window_of)
     if pixels.ndim == 2:
         pixels = pixels[..., None]
     if not _is_image(pixels):
         raise ArgumentTypeError(
             f"an image is the bytes of its file, or uint8[height, width, channels] with 1 to 4 "
-            f"channels; this one is {_described(value)}.{_advice(value)}"
+            f"channels; this one is {described(value)}.{_advice(value)}"
         )
     return pixels_in(window_of(pixels.shape[0], pixels.shape[1], False), pixels)
+
+
+def _file_in(value: object) -> bytes | None:
+    """The bytes of an image file; None if the value is something else."""
+    if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype == np.uint8:
+        return value.tobytes()  # as some formats have it
+    return bytes(value) if isinstance(value, _BYTES) else None
+
+
+def mask_of(name: str, value: object) -> Array:
+    """A mask as its file or array has it: 16 bits and floats stay, a palette's indices, too."""
+    data = _file_in(value)
+    return array_of(value, f"the mask {name!r}") if data is None else _with_pillow(data, np.array)
+
+
+def array_of(value: object, what: str = "the image") -> Array:
+    """Pixels that are decoded already, of any dtype of numbers."""
+    pixels = np.asarray(value)
+    if pixels.ndim not in (2, 3) or pixels.dtype.kind not in "biuf" or not pixels.size:
+        advice = _advice(value)
+        if _file_in(value) is not None:
+            advice = " Put this stage after a crop, or after a .map() with lx.image.decode."
+        raise ArgumentTypeError(
+            f"{what} must be an array [height, width] or [height, width, channels] here, and is "
+            f"{described(value)}.{advice}"
+        )
+    return pixels
+
+
+def colours_of(value: object, kinds: str) -> tuple[Array, int]:
+    """Gray or RGB pixels, and the number of their channels; ``"u1"`` is uint8 alone."""
+    pixels = array_of(value)
+    channels = pixels.shape[2] if pixels.ndim == 3 else 1
+    if channels not in (1, 3) or not (pixels.dtype.kind in kinds or pixels.dtype.str[1:] == kinds):
+        takes = "uint8" if kinds == "u1" else "uint8, uint16, or floats from 0 to 1"
+        raise ArgumentTypeError(
+            f"this stage takes gray or RGB images of {takes}, got {described(value)}. Put it "
+            "before the stage that makes other numbers of them."
+        )
+    return pixels, channels
 
 
 def _is_image(pixels: Array) -> bool:
@@ -75,7 +113,7 @@ def _is_image(pixels: Array) -> bool:
     return fits and pixels.dtype == np.uint8 and pixels.size > 0
 
 
-def _described(value: object) -> str:
+def described(value: object) -> str:
     if isinstance(value, np.ndarray):
         return f"{value.dtype}[{', '.join(map(str, value.shape))}]"
     return f"{repr(value)[:60]} ({type(value).__name__})"

@@ -12,13 +12,14 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from loaderx.errors import ArgumentError, ArgumentTypeError, check_name
+from loaderx.errors import ArgumentError, ArgumentTypeError
+from loaderx.image.arguments import Numbers, numbers_of
+from loaderx.image.leaves import Leaves
 from loaderx.memory import Array, DType, empty
 
 _BLOCK = 32_768  # numbers; with their factors and shifts they fit into the cache of a core
 
 Floats: TypeAlias = npt.NDArray[np.float32]
-Numbers: TypeAlias = npt.NDArray[np.float64]
 
 
 def normalize(
@@ -57,8 +58,8 @@ class Normalize:
     __name__ = "normalize"
 
     def __init__(self, mean: npt.ArrayLike, std: npt.ArrayLike, key: str | None) -> None:
-        self.mean, self.std = _numbers("mean", mean), _numbers("std", std)
-        self.key = None if key is None else check_name("key", key)
+        self.mean, self.std = numbers_of("mean", mean), numbers_of("std", std)
+        self._leaves = Leaves(key)
         if not (self.std > 0).all():
             raise ArgumentError(f"`std` must be above 0, got {self.std.tolist()}.")
         channels = {self.mean.size, self.std.size} - {1}
@@ -70,22 +71,14 @@ class Normalize:
         self._cached: dict[float, tuple[Floats, Floats]] = {}
 
     def __reduce__(self) -> tuple[type[Normalize], tuple[Numbers, Numbers, str | None]]:
-        return Normalize, (self.mean, self.std, self.key)
+        return Normalize, (self.mean, self.std, self._leaves.key)
 
     def __repr__(self) -> str:
         return f"normalize(mean={self.mean.tolist()}, std={self.std.tolist()})"
 
     def map(self, batch: object) -> object:
         """The batch with its pixels normalised."""
-        if self.key is None:
-            return self(batch)
-        if not isinstance(batch, dict) or self.key not in batch:
-            found = list(batch) if isinstance(batch, dict) else type(batch).__name__
-            raise ArgumentError(
-                f"{self!r} needs a leaf {self.key!r}, and got {found}. Choose another with key=, "
-                "or key=None for an array."
-            )
-        return {**batch, self.key: self(batch[self.key])}
+        return self._leaves.changed(batch, lambda pixels: (self(pixels), None))
 
     def __call__(self, pixels: object, out: Floats | None = None) -> Floats:
         """The pixels normalised: in ``out``, or in memory of `loaderx.empty`."""
@@ -132,16 +125,6 @@ class Normalize:
             )
         if pixels.dtype.kind == "f" and pixels.size and is_for_one(self.mean, self.std):
             check_brightest(pixels.dtype, float(pixels.max()))
-
-
-def _numbers(name: str, value: npt.ArrayLike) -> Numbers:
-    try:
-        numbers = np.asarray(value, np.float64)
-    except (TypeError, ValueError):
-        numbers = np.array(np.nan)
-    if numbers.ndim > 1 or not numbers.size or not np.isfinite(numbers).all():
-        raise ArgumentError(f"`{name}` must be a number, or one for each channel, got {value!r}.")
-    return numbers
 
 
 def largest_pixel(dtype: DType) -> float:

@@ -42,6 +42,17 @@ def random_region(
         area: the range of the share of the area.
         ratio: the range of width / height, of which the logarithm is drawn.
     """
+    found = fitting_region(draws, height, width, area, ratio)
+    if found is not None:
+        return found
+    shape = min(max(width / height, ratio[0]), ratio[1])
+    return central(height, width, min(height, width / shape), min(width, height * shape))
+
+
+def fitting_region(
+    draws: Sequence[float], height: int, width: int, area: Span, ratio: Span
+) -> Region | None:
+    """The same; None if none of the tries fits."""
     logarithms = math.log(ratio[0]), math.log(ratio[1])
     for number in range(_TRIES):
         pixels = _between(area, draws[2 * number]) * height * width
@@ -50,8 +61,7 @@ def random_region(
         if 0 < tall <= height and 0 < wide <= width:
             top, left = int(draws[-2] * (height - tall + 1)), int(draws[-1] * (width - wide + 1))
             return Region(top, left, tall, wide)
-    shape = min(max(width / height, ratio[0]), ratio[1])
-    return central(height, width, min(height, width / shape), min(width, height * shape))
+    return None
 
 
 def _between(span: Span, draw: float) -> float:
@@ -89,6 +99,16 @@ def window_for(region: Region, size: Size, image: Size, reducible: bool) -> Wind
     top, height = _pixels(region.top, region.height, image[0], times)
     left, width = _pixels(region.left, region.width, image[1], times)
     return Window(times, top, left, height, width)
+
+
+def in_file(window: Window, image: Size) -> Region:
+    """A window in the pixels of the image, before it was reduced."""
+    times, top, left, height, width = window
+    tall, wide = (
+        min(height * times, image[0] - top * times),
+        min(width * times, image[1] - left * times),
+    )
+    return Region(top * times, left * times, tall, wide)
 
 
 def _pixels(start: float, length: float, have: int, times: int) -> tuple[int, int]:

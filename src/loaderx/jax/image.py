@@ -1,4 +1,4 @@
-"""Random changes of images, in JAX, that dm-pix does not have.
+"""Random changes of images, in JAX, that dm-pix does not have, and flips.
 
 Functions of one image take ``(height, width)`` or ``(height, width, channels)``, of any dtype, and
 keep the dtype: integers are rounded and clipped.  So an image of bytes stays one until `normalize`,
@@ -8,8 +8,8 @@ the last function of the chain, which XLA fuses with what comes before.  They wo
 `mixup` and `cutmix` mix the rows of a batch.  On several hosts a stage sees the rows of its own
 host alone, so these belong in the training step, which sees the global batch.
 
-RandAugment is not here: under ``vmap`` all of its operations, 14 or more, would be computed for
-every image, and all but two thrown away.
+RandAugment is in `loaderx.image`, for the host: under ``vmap`` all of its operations, 14 or more,
+would be computed for every image, and all but two thrown away.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from loaderx.errors import ArgumentError, ArgumentTypeError, check_int
+from loaderx.errors import ArgumentError, ArgumentTypeError
+from loaderx.image.arguments import share_of, size_of, span_of
 from loaderx.image.normalizing import check_brightest, is_for_one, largest_pixel
 
 __all__ = [
@@ -31,6 +32,8 @@ __all__ = [
     "mixup",
     "normalize",
     "random_cutout",
+    "random_flip_left_right",
+    "random_flip_up_down",
     "random_pad_and_crop",
     "random_resized_crop",
 ]
@@ -79,9 +82,8 @@ def random_resized_crop(
         antialias: whether to widen the filter where the image is made smaller.
     """
     image, (rows, columns) = _checked(image)
-    height, width = _pair("size", size)
-    _check_range("scale", scale)
-    _check_range("ratio", ratio)
+    height, width = size_of(size)
+    scale, ratio = span_of("scale", scale), span_of("ratio", ratio)
     corner, box = _random_box(key, rows, columns, scale, ratio)
     zoom = jnp.array([height, width], jnp.float32) / box
     made = jax.image.scale_and_translate(
@@ -94,6 +96,42 @@ def random_resized_crop(
         antialias,
     )
     return _with_dtype(made, image.dtype)
+
+
+def random_flip_left_right(key: Key, image: jax.Array, *, probability: float = 0.5) -> jax.Array:
+    """The image, or its mirror image.
+
+    >>> import jax, jax.numpy as jnp
+    >>> random_flip_left_right(jax.random.key(0), jnp.array([[1, 2]]), probability=1).tolist()
+    [[2, 1]]
+
+    Args:
+        key: a key of `jax.random`.
+        image: one image.
+        probability: of a flip.
+    """
+    return _flipped(key, image, probability, axis=1)
+
+
+def random_flip_up_down(key: Key, image: jax.Array, *, probability: float = 0.5) -> jax.Array:
+    """The image, or the image upside down, as a mirror shows it.
+
+    >>> import jax, jax.numpy as jnp
+    >>> random_flip_up_down(jax.random.key(0), jnp.array([[1], [2]]), probability=1).tolist()
+    [[2], [1]]
+
+    Args:
+        key: a key of `jax.random`.
+        image: one image.
+        probability: of a flip.
+    """
+    return _flipped(key, image, probability, axis=0)
+
+
+def _flipped(key: Key, image: jax.Array, probability: float, axis: int) -> jax.Array:
+    image, _ = _checked(image)
+    flips = jax.random.bernoulli(key, share_of("probability", probability))
+    return jnp.where(flips, jnp.flip(image, axis), image)
 
 
 def random_pad_and_crop(
@@ -120,7 +158,7 @@ def random_pad_and_crop(
             ``"edge"``, ...
     """
     image, lengths = _checked(image)
-    pads = _pair("padding", padding, least=0)
+    pads = size_of(padding, "padding", least=0)
     corner = _integers(jax.random.uniform(key, (2,)), [2 * pad + 1 for pad in pads])
     others = image.ndim - 2
     padded = jnp.pad(image, [(pad, pad) for pad in pads] + [(0, 0)] * others, mode=mode)
@@ -148,7 +186,7 @@ def random_cutout(
         value: of its pixels; a number, or one for each channel.
     """
     image, lengths = _checked(image)
-    extent = np.array(_pair("size", size))
+    extent = np.array(size_of(size))
     centre = _integers(jax.random.uniform(key, (2,)), lengths)
     paint = jnp.broadcast_to(jnp.asarray(value).astype(image.dtype), image.shape)
     return _with_rectangle(image, centre - extent // 2, extent, paint)
@@ -330,21 +368,6 @@ def _checked(image: jax.Array) -> tuple[jax.Array, Lengths]:
         )
     rows, columns = image.shape[:2]
     return image, (rows, columns)
-
-
-def _pair(name: str, value: int | Lengths, *, least: int = 1) -> Lengths:
-    pair = value if isinstance(value, (tuple, list)) else (value, value)
-    if len(pair) != 2:
-        raise ArgumentError(f"`{name}` must be a number, or one for each axis, got {value!r}.")
-    return check_int(name, pair[0], least=least), check_int(name, pair[1], least=least)
-
-
-def _check_range(name: str, value: Range) -> None:
-    pair = value if isinstance(value, (tuple, list)) else ()
-    if len(pair) != 2 or not 0 < pair[0] <= pair[1]:
-        raise ArgumentError(
-            f"`{name}` must be two numbers above 0, the least and the largest, got {value!r}."
-        )
 
 
 def _check_mean(mean: npt.ArrayLike, image: jax.Array) -> None:
