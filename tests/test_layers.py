@@ -49,6 +49,7 @@ SOURCE_LAYERS = [
     {"cache"},
     {"files"},
     {"remote"},
+    {"decoding"},
     {"images", "mapping", "progress"},
     {"base"},
 ]

@@ -50,6 +50,12 @@ def folder_split(name: str) -> str:
     return _SPLIT_OF.get(name.lower().rstrip("0123456789").rstrip("-_"), "")
 
 
+def are_splits(names: Sequence[str]) -> bool:
+    """True for names of splits; ``test1`` and ``test2`` are classes, and so are train and car."""
+    splits = {folder_split(name) for name in names}
+    return bool(names) and "" not in splits and len(splits) == len(names)
+
+
 def in_order(splits: Iterable[str]) -> list[str]:
     """Names of splits in the order in which they are listed: train, validation, test, others."""
     given = list(splits)
