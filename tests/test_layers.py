@@ -50,7 +50,7 @@ SOURCE_LAYERS = [
     {"files"},
     {"remote"},
     {"decoding"},
-    {"images", "mapping", "progress"},
+    {"audio", "images", "mapping", "progress"},
     {"base"},
 ]
 

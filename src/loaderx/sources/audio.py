@@ -7,9 +7,10 @@ Samples are from -1 to 1, at the rate of the file.
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -25,42 +26,33 @@ AUDIO_SUFFIXES = (
 )  # fmt: skip
 """The endings of audio files, in lower case."""
 
+T = TypeVar("T")
+
 
 def decode_audio(data: bytes) -> npt.NDArray[np.float32]:
     """The samples of an encoded audio file."""
-    try:
-        with _opened(data) as file:
-            return cast("npt.NDArray[np.float32]", file.read(dtype="float32"))
-    except soundfile_module().SoundFileError as error:
-        raise _damaged(data, error) from error
+    return _read(data, lambda file: file.read(dtype="float32"))
 
 
 def sampling_rate(data: bytes) -> np.int32:
     """The samples per second of an encoded audio file; only its header is decoded."""
+    return np.int32(_read(data, lambda file: file.samplerate))
+
+
+def _read(data: bytes, read: Callable[[SoundFile], T]) -> T:
+    soundfile = soundfile_module()
     try:
-        with _opened(data) as file:
-            return np.int32(file.samplerate)
-    except soundfile_module().SoundFileError as error:
-        raise _damaged(data, error) from error
-
-
-def _opened(data: bytes) -> SoundFile:
-    return cast("SoundFile", soundfile_module().SoundFile(io.BytesIO(data)))
-
-
-def _damaged(data: bytes, error: Exception) -> BadRecordError:
-    if not data:
-        return BadRecordError("the audio file has no bytes.")
-    return BadRecordError(f"the audio is damaged, or of a format not known: {one_line(error)}")
-
-
-def check_audio() -> None:
-    """Raises if soundfile is not installed: when files are opened, not at the first record."""
-    soundfile_module()
+        with soundfile.SoundFile(io.BytesIO(data)) as file:
+            return read(file)
+    except soundfile.SoundFileError as error:
+        raise BadRecordError(
+            f"the audio is damaged, or of a format not known, {len(data)} bytes: {one_line(error)}"
+        ) from error
 
 
 @cache
 def soundfile_module() -> ModuleType:
+    """The decoder; raises if it is not installed."""
     try:
         import soundfile
     except ImportError as error:

@@ -44,10 +44,6 @@ class Decoding(Frozen):
         }
         return Decoding(self.leaves.get(name, self.way), inside)
 
-    def of_masks(self, name: str) -> bool | str:
-        """The way of a leaf whose pixels are numbers of classes: these are never made colours."""
-        return self.leaves.get(name, STORED if self.way else False)
-
     @property
     def text(self) -> str:
         """What fingerprints have of it: nothing where all leaves are as by True or False."""

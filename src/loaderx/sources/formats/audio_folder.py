@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from loaderx.sources.base import Source
-from loaderx.sources.format import Folder, OpenOptions, Splits
-from loaderx.sources.formats.image_folder import is_media_folder, media_splits, open_media
+from functools import partial
+
+from loaderx.sources.formats import image_folder
 from loaderx.sources.formats.media import AUDIO
 
-
-def is_folder(folder: Folder) -> bool:
-    """True if there is sound in it, and no files that another format would read."""
-    return is_media_folder(folder, AUDIO)
-
-
-def folder_splits(folder: Folder, options: OpenOptions) -> Splits:
-    return media_splits(folder, options, AUDIO)
-
-
-def open_files(files: list[str], options: OpenOptions) -> Source:
-    """The records of files that were named one by one: ``{"audio", "sampling_rate"}``."""
-    return open_media(files, options, AUDIO)
+is_folder = partial(image_folder.is_folder, media=AUDIO)
+folder_splits = partial(image_folder.folder_splits, media=AUDIO)
+open_files = partial(image_folder.open_files, media=AUDIO)

@@ -79,6 +79,7 @@ FILE_FORMATS: list[FileFormat] = [
     _files("webdataset", ".tar", is_head=heads.is_tar, module="formats.tar.webdataset"),
 ]  # fmt: skip
 FOLDER_FORMATS: tuple[FolderFormat, ...] = (
+    _folder("arrays", "formats.array_folder"),
     _folder("audio", "formats.audio_folder"),
     _folder(
         "huggingface",

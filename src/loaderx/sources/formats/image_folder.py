@@ -158,17 +158,13 @@ class _LabelColumn(Column):
 # Recognition ------------------------------------------------------------------------------------
 
 
-def is_folder(folder: Folder) -> bool:
-    """True if there are images in it, and no files that another format would read."""
-    return is_media_folder(folder, IMAGES) and not image_pairs.is_folder(folder)
-
-
-def is_media_folder(folder: Folder, media: Media) -> bool:
+def is_folder(folder: Folder, media: Media = IMAGES) -> bool:
     """True if there are such files in it, and no files that another format would read."""
-    has_splits = are_splits([one.name for one in folders_in(folder)])
-    if has_other_data(folder) or (has_splits and any(map(metadata_of, folders_in(folder)))):
+    folders = folders_in(folder)
+    has_metadata = are_splits([one.name for one in folders]) and any(map(metadata_of, folders))
+    if has_metadata or has_other_data(folder) or image_pairs.is_folder(folder):
         return False
-    return holds(folder, media) if folders_in(folder) else any(map(media.is_file, folder.files))
+    return holds(folder, media) if folders else any(map(media.is_file, folder.files))
 
 
 def _refuse_texts(folder: Folder, media: Media) -> None:
@@ -185,12 +181,7 @@ def _refuse_texts(folder: Folder, media: Media) -> None:
             )
 
 
-def folder_splits(folder: Folder, options: OpenOptions) -> Splits:
-    return media_splits(folder, options, IMAGES)
-
-
-def media_splits(folder: Folder, options: OpenOptions, media: Media) -> Splits:
-    """The splits of a folder of classes."""
+def folder_splits(folder: Folder, options: OpenOptions, media: Media = IMAGES) -> Splits:
     folders = folders_in(folder)
     _refuse_texts(folder, media)
 
@@ -215,13 +206,8 @@ def _refuse_metadata(folders: list[Folder]) -> None:
             )
 
 
-def open_files(files: list[str], options: OpenOptions) -> Source:
-    """The records of files that were named one by one: ``{"image"}``."""
-    return open_media(files, options, IMAGES)
-
-
-def open_media(paths: list[str], options: OpenOptions, media: Media) -> Source:
-    """The records of files that were named one by one."""
+def open_files(paths: list[str], options: OpenOptions, media: Media = IMAGES) -> Source:
+    """The records of files that were named one by one, without labels."""
     is_remote = any(map(is_url, paths))
     files = UrlFiles(paths, options.cache.files) if is_remote else LooseFiles("", paths)
     have = media.columns(files, media.leaf, options.decode.below(media.leaf).way)

@@ -7,14 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from loaderx.frozen import Frozen
-from loaderx.sources.audio import AUDIO_SUFFIXES, check_audio, decode_audio, sampling_rate
+from loaderx.sources.audio import AUDIO_SUFFIXES, decode_audio, sampling_rate, soundfile_module
 from loaderx.sources.base import BadRecordError, Indices
 from loaderx.sources.columns.column import OBJECT, Column
 from loaderx.sources.columns.table import TableSource
 from loaderx.sources.decoding import STORED, Decoding, image_decoder
+from loaderx.sources.files.npy import MAGIC
 from loaderx.sources.files.parts import Located
 from loaderx.sources.format import Folder
 from loaderx.sources.formats.loose_files import AnyFiles, UrlFiles, folders_in
+from loaderx.sources.formats.tar.values import decoder_of, reason
 from loaderx.sources.images import IMAGE_SUFFIXES
 from loaderx.tree import ArraySpec
 
@@ -122,11 +124,25 @@ def _image_columns(files: AnyFiles, leaf: str, way: bool | str) -> dict[str, Fil
 def _audio_columns(files: AnyFiles, leaf: str, way: bool | str) -> dict[str, FileColumn]:
     if not way:
         return {leaf: FileColumn(files, None)}
-    check_audio()
+    soundfile_module()  # not at the first record, if it is not installed
     rate = "sampling_rate" if leaf == AUDIO.leaf else f"{leaf}_sampling_rate"
     return {leaf: FileColumn(files, decode_audio), rate: FileColumn(files, sampling_rate, _RATE)}
 
 
+def _array_columns(files: AnyFiles, leaf: str, way: bool | str) -> dict[str, FileColumn]:
+    return {leaf: FileColumn(files, _decode_arrays if way else None)}
+
+
+def _decode_arrays(data: bytes) -> object:
+    decode = decoder_of("npy" if data.startswith(MAGIC) else "npz", True, None)
+    assert decode is not None
+    try:
+        return decode(data)
+    except Exception as error:  # of damaged files zipfile raises almost anything
+        raise BadRecordError(f"it is no file of arrays, or damaged: {reason(error)}") from error
+
+
+ARRAYS = Media("arrays", "array", (".npy", ".npz"), _array_columns)
 IMAGES = Media("images", "image", IMAGE_SUFFIXES, _image_columns)
 AUDIO = Media("audio", "audio", AUDIO_SUFFIXES, _audio_columns)
 

@@ -18,6 +18,7 @@ import numpy as np
 from loaderx.errors import FileError, warn_user
 from loaderx.sources.base import Indices, Source
 from loaderx.sources.columns.column import Column
+from loaderx.sources.columns.derived_columns import ColumnOver
 from loaderx.sources.decoding import DECODED
 from loaderx.sources.files.parts import Located
 from loaderx.sources.format import Folder, OpenOptions, OpenSplit, Splits
@@ -97,16 +98,13 @@ class _RowColumn(Column):
         return self._source.records(self._rows[at.rows])
 
 
-class _ListColumn(Column):
+class _ListColumn(ColumnOver):
     """Lists of the values of another column."""
 
     def __init__(self, column: Column, lengths: Sequence[int]) -> None:
-        self._column, self.is_large = column, column.is_large
+        super().__init__(column)
+        self.is_large = column.is_large
         self._bounds = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-
-    @property
-    def spec(self) -> None:
-        return None
 
     def values(self, at: Located) -> Sequence[object]:
         pairs = zip(self._bounds[at.rows].tolist(), self._bounds[at.rows + 1].tolist(), strict=True)
@@ -144,10 +142,9 @@ def _metadata(folder: Folder, options: OpenOptions) -> _Metadata:
     path = folder.join(name)
     kind = next(one for one in FILE_FORMATS if name.endswith(one.suffixes))
     rows = kind.open([path], options.replace(columns=None, decode=DECODED))
-    columns = list(rows.records(np.array([0]))[0]) if len(rows) else []
-    names: dict[str, list[list[str]]] = {
-        one: [] for one in columns if _FILE_NAME.fullmatch(one) is not None
-    }
+    (first,) = rows.records(np.array([0])) if len(rows) else ({},)
+    columns = list(first)
+    names: dict[str, list[list[str]]] = {one: [] for one in columns if _is_named(one, first[one])}
     if not names:
         raise FileError(
             f"{path} has no column 'file_name', 'file_names' or such as 'mask_file_name', which "
@@ -161,6 +158,12 @@ def _metadata(folder: Folder, options: OpenOptions) -> _Metadata:
                 found.append([os.path.relpath(folder.join(each), folder.path) for each in told])
     _check_files(folder, path, [each for found in names.values() for one in found for each in one])
     return _Metadata(folder, path, rows, columns, names)
+
+
+def _is_named(column: str, value: object) -> bool:
+    """True for a column of names of files, or of lists of these."""
+    match = _FILE_NAME.fullmatch(column)
+    return match is not None and isinstance(value, list if match[2] else str)
 
 
 def _check_files(folder: Folder, path: str, named: list[str]) -> None:

@@ -29,7 +29,8 @@ def open_files(files: list[str], options: OpenOptions) -> Source:
         raise FileError(
             f"{files[0]} and {len(files) - 1} more: several .npy files may be columns or shards. "
             "For columns put them into one folder and open that; for shards open each, and join "
-            "them with Dataset.concatenate."
+            "them with Dataset.concatenate; if each file is a record, open its folder with "
+            "format='arrays'."
         )
     if len(files) == 1:
         found = _fetched(files[0], options)
