@@ -19,6 +19,7 @@ FOREIGN = {
     "README.md",
     "jax.md",
     "llm.md",
+    "evaluation.md",
     "formats.md",
     "hdf5.md",
     "image_folder.md",
