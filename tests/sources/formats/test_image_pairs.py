@@ -161,6 +161,13 @@ def test_two_files_of_one_name(tmp_path):
         Dataset.open(tmp_path)
 
 
+def test_other_formats_keep_their_folders(tmp_path):
+    write_pairs(tmp_path, range(2))
+    (tmp_path / "train.csv").write_text("name,age\na,3\n")
+    assert list(Dataset.open(tmp_path)[0]) == ["name", "age"]
+    assert list(Dataset.open(tmp_path, format="image_pairs")[0]) == ["image", "mask"]
+
+
 def test_labels_that_are_no_images(tmp_path):
     write(tmp_path / "images/1.png", picture(1))
     (tmp_path / "labels").mkdir()

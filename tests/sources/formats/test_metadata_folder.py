@@ -177,6 +177,12 @@ def test_a_split_without_metadata_has_images_alone(tmp_path):
     assert list(Dataset.open(tmp_path, split="test")[0]) == ["image"]
 
 
+def test_paths_need_not_be_plain(tmp_path):
+    write_image(tmp_path / "more/a.png", 0)
+    write_rows(tmp_path / "metadata.csv", [{"file_name": "./more//a.png", "age": 3}])
+    assert int(Dataset.open(tmp_path)[0]["age"]) == 3
+
+
 # What does not fit ------------------------------------------------------------------------------
 
 

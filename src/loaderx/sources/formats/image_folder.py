@@ -22,6 +22,7 @@ from loaderx.sources.formats.loose_files import (
     files_in,
     folders_in,
     names_below,
+    split_folders,
 )
 from loaderx.sources.formats.media import (
     IMAGES,
@@ -33,7 +34,7 @@ from loaderx.sources.formats.media import (
     holds,
     metadata_of,
 )
-from loaderx.sources.formats.splits import are_splits, folder_split, in_order
+from loaderx.sources.formats.splits import folder_split, splits_of
 from loaderx.sources.remote.urls import is_url
 from loaderx.tree import Array, ArraySpec
 
@@ -122,7 +123,7 @@ def _names(classes: Sequence[str] | None, found: list[str], folder: str) -> tupl
     """The names of the classes, which include those of the folders."""
     have = tuple(found)
     if classes is None:
-        if are_splits(have):
+        if splits_of(have):
             raise ArgumentError(
                 f"{folder} has a folder for each split, {', '.join(have)}: give one of them, such "
                 f"as {os.path.join(folder, have[0])}, or write Dataset.open({folder!r}, "
@@ -161,7 +162,7 @@ class _LabelColumn(Column):
 def is_folder(folder: Folder, media: Media = IMAGES) -> bool:
     """True if there are such files in it, and no files that another format would read."""
     folders = folders_in(folder)
-    has_metadata = are_splits([one.name for one in folders]) and any(map(metadata_of, folders))
+    has_metadata = any(map(metadata_of, split_folders(folder).values()))
     if has_metadata or has_other_data(folder) or image_pairs.is_folder(folder):
         return False
     return holds(folder, media) if folders else any(map(media.is_file, folder.files))
@@ -182,19 +183,18 @@ def _refuse_texts(folder: Folder, media: Media) -> None:
 
 
 def folder_splits(folder: Folder, options: OpenOptions, media: Media = IMAGES) -> Splits:
-    folders = folders_in(folder)
+    splits = split_folders(folder)
     _refuse_texts(folder, media)
 
     def opener(below: Folder, classes: list[str] | None) -> OpenSplit:
         return lambda: ClassFolders(below, options, media, classes)
 
-    if not are_splits([one.name for one in folders]):
-        _refuse_metadata(folders[:MOST_LOOKED_AT])
+    if not splits:
+        _refuse_metadata(folders_in(folder)[:MOST_LOOKED_AT])
         return {"": opener(folder, None)}
-    splits = {folder_split(one.name): one for one in folders}
-    names = [below.name for one in folders for below in folders_in(one)]
+    names = [below.name for one in splits.values() for below in folders_in(one)]
     classes = sorted(set(names), key=os.fsencode)  # of all splits, so that numbers agree
-    return {name: opener(splits[name], classes) for name in in_order(splits)}
+    return {split: opener(one, classes) for split, one in splits.items()}
 
 
 def _refuse_metadata(folders: list[Folder]) -> None:

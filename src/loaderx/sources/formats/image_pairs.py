@@ -12,9 +12,16 @@ from collections.abc import Mapping
 
 from loaderx.errors import FileError
 from loaderx.sources.format import Folder, OpenOptions, OpenSplit, Splits
-from loaderx.sources.formats.loose_files import files_in, folders_in, names_below
-from loaderx.sources.formats.media import IMAGES, MASK_WORDS, FilesTable, some_of, way_of
-from loaderx.sources.formats.splits import are_splits, folder_split, in_order
+from loaderx.sources.formats.loose_files import files_in, folders_in, names_below, split_folders
+from loaderx.sources.formats.media import (
+    IMAGES,
+    MASK_WORDS,
+    FilesTable,
+    has_other_data,
+    some_of,
+    way_of,
+)
+from loaderx.sources.formats.splits import in_order
 from loaderx.sources.progress import tell
 
 _IMAGE_WORDS = ("image", "images", "img", "imgs")
@@ -22,11 +29,10 @@ _OTHERS = (*MASK_WORDS, "depth", "depths")
 
 
 def is_folder(folder: Folder) -> bool:
-    """True if the folders in it have names of images and of masks."""
-    folders = folders_in(folder)
-    if are_splits([one.name for one in folders]):
-        return any(map(_has_pairs, folders))
-    return _has_pairs(folder)
+    """True if the folders in it have names of images and of masks, and nothing else is data."""
+    if has_other_data(folder):
+        return False
+    return any(map(_has_pairs, list(split_folders(folder).values()) or [folder]))
 
 
 def _has_pairs(folder: Folder) -> bool:
@@ -48,17 +54,11 @@ def _leaves(folder: Folder) -> dict[str, Folder]:
 
 
 def folder_splits(folder: Folder, options: OpenOptions) -> Splits:
-    folders = folders_in(folder)
-    by_split: dict[str, dict[str, Folder]] = {}
-    if are_splits([one.name for one in folders]):
-        by_split = {folder_split(one.name): _leaves(one) for one in folders}
-    else:
+    by_split = {split: _leaves(one) for split, one in split_folders(folder).items()}
+    if not by_split:
         for leaf, one in _leaves(folder).items():
-            inside = folders_in(one)
-            has_splits = are_splits([below.name for below in inside])
-            for below in inside if has_splits else [one]:
-                split = folder_split(below.name) if has_splits else ""
-                by_split.setdefault(split, {})[leaf] = below
+            for split, inside in (split_folders(one) or {"": one}).items():
+                by_split.setdefault(split, {})[leaf] = inside
 
     def opener(split: str) -> OpenSplit:
         return lambda: _paired(folder, by_split[split], options)

@@ -18,6 +18,7 @@ from loaderx.sources.base import BadRecordError, Indices
 from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.files.file_system import FileSystems
 from loaderx.sources.format import Folder
+from loaderx.sources.formats.splits import splits_of
 from loaderx.sources.remote.urls import is_url
 
 _SKIPPED = (".", "__MACOSX")  # hidden, or left behind by unpacking on another system
@@ -127,6 +128,12 @@ def read_file(path: bytes) -> bytes:
 def folders_in(folder: Folder) -> list[Folder]:
     """The folders in a folder that may have data."""
     return [one for one in folder.folders if not one.name.startswith(_SKIPPED)]
+
+
+def split_folders(folder: Folder) -> dict[str, Folder]:
+    """The folders in a folder by split, in order; empty if they are classes."""
+    named = {one.name: one for one in folders_in(folder)}
+    return {split: named[name] for split, name in splits_of(named).items()}
 
 
 def names_below(folder: Folder, inside: str = "") -> list[str]:

@@ -9,8 +9,10 @@ columns stay as they are.  Each folder of a split has such a file, or one above 
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -21,10 +23,10 @@ from loaderx.sources.columns.column import Column
 from loaderx.sources.columns.derived_columns import ColumnOver
 from loaderx.sources.decoding import DECODED
 from loaderx.sources.files.parts import Located
-from loaderx.sources.format import Folder, OpenOptions, OpenSplit, Splits
+from loaderx.sources.format import Folder, OpenOptions, Splits
 from loaderx.sources.formats.format_table import FILE_FORMATS
 from loaderx.sources.formats.image_folder import ClassFolders
-from loaderx.sources.formats.loose_files import files_in, folders_in, names_below
+from loaderx.sources.formats.loose_files import files_in, names_below, split_folders
 from loaderx.sources.formats.media import (
     AUDIO,
     IMAGES,
@@ -36,7 +38,7 @@ from loaderx.sources.formats.media import (
     some_of,
     way_of,
 )
-from loaderx.sources.formats.splits import are_splits, folder_split, in_order
+from loaderx.sources.formats.splits import splits_of
 from loaderx.tree import Tree
 
 _FILE_NAME = re.compile(r"(?:(.+)_)?file_name(s?)")
@@ -155,7 +157,7 @@ def _metadata(folder: Folder, options: OpenOptions) -> _Metadata:
         for row in rows.records(np.arange(start, min(start + _AT_ONCE, len(rows)))):
             for one, found in names.items():
                 told = row[one] if one.endswith("s") else [row[one]]
-                found.append([os.path.relpath(folder.join(each), folder.path) for each in told])
+                found.append([_checked(folder, each) for each in told])
     _check_files(folder, path, [each for found in names.values() for one in found for each in one])
     return _Metadata(folder, path, rows, columns, names)
 
@@ -164,6 +166,11 @@ def _is_named(column: str, value: object) -> bool:
     """True for a column of names of files, or of lists of these."""
     match = _FILE_NAME.fullmatch(column)
     return match is not None and isinstance(value, list if match[2] else str)
+
+
+def _checked(folder: Folder, name: str) -> str:
+    folder.join(name)  # raises if it leads elsewhere
+    return posixpath.normpath(name)
 
 
 def _check_files(folder: Folder, path: str, named: list[str]) -> None:
@@ -184,42 +191,34 @@ def _check_files(folder: Folder, path: str, named: list[str]) -> None:
 
 def is_folder(folder: Folder) -> bool:
     """True if such a file lies beside images or sound, or in the folders of splits."""
-    splits = _splits(folder)
-    if has_other_data(folder, METADATA) or not any(map(metadata_of, [folder, *splits])):
+    folders = [folder, *split_folders(folder).values()]
+    if has_other_data(folder, METADATA) or not any(map(metadata_of, folders)):
         return False
     return any(holds(folder, one) or any(map(one.is_file, folder.files)) for one in _KINDS)
-
-
-def _splits(folder: Folder) -> list[Folder]:
-    folders = folders_in(folder)
-    return folders if are_splits([one.name for one in folders]) else []
 
 
 def folder_splits(folder: Folder, options: OpenOptions) -> Splits:
     if metadata_of(folder):
         return _splits_of_rows(_metadata(folder, options), options)
 
-    def opener(one: Folder) -> OpenSplit:
+    def opened(one: Folder) -> Source:
         if not metadata_of(one):  # of a test, for example
-            media = next((kind for kind in _KINDS if holds(folder, kind)), IMAGES)
-            return lambda: ClassFolders(one, options, media)
-        return lambda: next(iter(_splits_of_rows(_metadata(one, options), options).values()))()
+            return ClassFolders(one, options, AUDIO if holds(folder, AUDIO) else IMAGES)
+        found = _metadata(one, options)
+        return MetadataTable(found, np.arange(len(found.rows)), options)
 
-    splits = {folder_split(one.name): opener(one) for one in _splits(folder)}
-    return {name: splits[name] for name in in_order(splits)}
+    return {split: partial(opened, one) for split, one in split_folders(folder).items()}
 
 
 def _splits_of_rows(found: _Metadata, options: OpenOptions) -> Splits:
     """The splits of rows whose files lie in folders for these."""
     each = next(iter(found.names.values()))
-    first = [paths[0].split(os.sep)[0] if paths else "" for paths in each]
-    folders = sorted(set(first))
-    if not are_splits(folders):
-        folders, first = [""], [""] * len(first)
+    first = [paths[0].split("/")[0] if paths else "" for paths in each]
+    splits = splits_of(sorted(set(first)))
+    if not splits:
+        return {"": lambda: MetadataTable(found, np.arange(len(first)), options)}
 
-    def opener(name: str) -> OpenSplit:
-        rows = np.flatnonzero(np.array(first) == name)
-        return lambda: MetadataTable(found, rows, options)
+    def opened(name: str) -> Source:
+        return MetadataTable(found, np.flatnonzero(np.array(first) == name), options)
 
-    splits = {folder_split(name): opener(name) for name in folders}
-    return {name: splits[name] for name in in_order(splits)}
+    return {split: partial(opened, name) for split, name in splits.items()}

@@ -8,7 +8,7 @@ with a plus.  A dataset without splits takes a range alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -50,16 +50,22 @@ def folder_split(name: str) -> str:
     return _SPLIT_OF.get(name.lower().rstrip("0123456789").rstrip("-_"), "")
 
 
-def are_splits(names: Sequence[str]) -> bool:
-    """True for names of splits; ``test1`` and ``test2`` are classes, and so are train and car."""
-    splits = {folder_split(name) for name in names}
-    return bool(names) and "" not in splits and len(splits) == len(names)
-
-
 def in_order(splits: Iterable[str]) -> list[str]:
     """Names of splits in the order in which they are listed: train, validation, test, others."""
     given = list(splits)
     return [name for name in dict.fromkeys([*_WORDS, *given]) if name in given]
+
+
+def splits_of(names: Collection[str]) -> dict[str, str]:
+    """Names of folders by the splits that they stand for, in order; empty if they are classes.
+
+    >>> splits_of(["test", "train2017"]), splits_of(["train", "car"]), splits_of(["val", "valid"])
+    ({'train': 'train2017', 'test': 'test'}, {}, {})
+    """
+    found = {folder_split(name): name for name in names}
+    if "" in found or len(found) < len(names):
+        return {}
+    return {split: found[split] for split in in_order(found)}
 
 
 def split_files(folder: Folder, suffixes: tuple[str, ...]) -> dict[str, list[str]]:
