@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import io
 import wave
 
@@ -68,6 +69,46 @@ def test_damage(read):
         message = f"the audio is damaged, or of a format not known, {len(data)} bytes: "
         with pytest.raises(BadRecordError, match=message):
             read(data)
+
+
+def test_long_files_are_read_in_pieces():
+    samples = np.arange(1 << 19, dtype=np.int16)
+    np.testing.assert_array_equal(decode_audio(pcm(samples)), samples.astype(np.float32) / 32768)
+
+
+def test_files_that_are_cut_off():
+    data = pcm(np.arange(1000))
+    with pytest.raises(BadRecordError, match="the audio is cut off: 1992 of 2036 bytes are there"):
+        decode_audio(data[:2000])
+    streamed = data[:4] + b"\xff" * 4 + data[8:]  # the length was not known beforehand
+    assert len(decode_audio(streamed)) == 1000
+    for kind in ("FLAC", "OGG", "CAF"):
+        whole = encoded(TONE, kind)
+        with pytest.raises(BadRecordError, match="the audio is damaged|has no samples"):
+            decode_audio(whole[: len(whole) // 2])
+
+
+@pytest.mark.parametrize("kind", ["WAV", "FLAC", "AIFF"])
+def test_damaged_bytes_are_bad_records(kind):
+    data, draw = encoded(TONE, kind), np.random.default_rng(0)
+    for _ in range(100):
+        damaged = bytearray(data[: draw.integers(len(data))] if draw.random() < 0.3 else data)
+        for place in draw.integers(len(damaged) or 1, size=3) if damaged else ():
+            damaged[min(place, draw.integers(100))] = draw.integers(256)
+        with contextlib.suppress(BadRecordError):
+            assert decode_audio(bytes(damaged)).dtype == np.float32
+
+
+def test_a_header_may_claim_anything(monkeypatch):
+    """It would be terabytes."""
+
+    class Claims(soundfile.SoundFile):
+        def read(self, frames=-1, dtype="float64"):
+            assert 0 < frames < 1 << 20
+            return super().read(frames, dtype)
+
+    monkeypatch.setattr(soundfile, "SoundFile", Claims)
+    assert len(decode_audio(encoded(TONE, "FLAC"))) == len(TONE)
 
 
 def test_without_the_package(tmp_path, monkeypatch):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import io
 import struct
 import tarfile
+import warnings
 import zlib
 from pathlib import Path
 
@@ -156,6 +158,19 @@ def test_16_bit_colours_are_refused_as_stored():
         BadRecordError, match="16 bits in each of several channels, of which Pillow"
     ):
         decode_stored(png_of_16_bits(numbers))
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
+@pytest.mark.parametrize("name", STORED)
+def test_damaged_bytes_as_stored_are_bad_records(name, kind):
+    data, draw = encoded(STORED[name][0], kind), np.random.default_rng(0)
+    for _ in range(40):
+        damaged = bytearray(data[: draw.integers(len(data))] if draw.random() < 0.3 else data)
+        for place in draw.integers(max(len(damaged), 1), size=3) if damaged else ():
+            damaged[place] = draw.integers(256)
+        with contextlib.suppress(BadRecordError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow warns of damaged metadata
+            assert decode_stored(bytes(damaged)).ndim == 3
 
 
 @pytest.mark.parametrize("data", [b"", b"none", encoded(GRAY)[:40]])

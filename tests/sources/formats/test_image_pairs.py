@@ -180,8 +180,9 @@ def test_labels_that_are_no_images(tmp_path):
 def test_folders_without_images(tmp_path):
     for name in ("images", "masks"):
         (tmp_path / name).mkdir()
-    with pytest.raises(FileError, match=r"has no images: \.jpg"):
-        Dataset.open(tmp_path, format="image_pairs")
+    for folder in (tmp_path, tmp_path / "images"):
+        with pytest.raises(FileError, match="no images in folders such as 'images' and"):
+            Dataset.open(folder, format="image_pairs")
 
 
 @pytest.mark.parametrize("way", [True, "upright"])

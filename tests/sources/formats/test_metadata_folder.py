@@ -235,8 +235,14 @@ def test_names_that_lead_elsewhere(tmp_path, name):
 def test_two_files_of_metadata(tmp_path):
     write_folder(tmp_path)
     write_rows(tmp_path / "metadata.csv", ROWS)
-    with pytest.raises(FileError, match=r"has metadata\.jsonl and metadata\.csv: keep one of them"):
+    with pytest.raises(FileError, match=r"must have one of .*, and has metadata\.jsonl and meta"):
         Dataset.open(tmp_path)
+
+
+def test_a_folder_without_metadata(tmp_path):
+    write_image(tmp_path / "a.png", 0)
+    with pytest.raises(FileError, match=r"must have one of metadata\.jsonl, .*, and has none\."):
+        Dataset.open(tmp_path, format="metadata")
 
 
 def test_columns_that_do_not_exist(tmp_path):

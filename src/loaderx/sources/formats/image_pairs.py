@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 
 from loaderx.errors import FileError
-from loaderx.sources.format import Folder, OpenOptions, OpenSplit, Splits
+from loaderx.sources.base import Source
+from loaderx.sources.format import Folder, OpenOptions, Splits
 from loaderx.sources.formats.loose_files import files_in, folders_in, names_below, split_folders
 from loaderx.sources.formats.media import (
     IMAGES,
@@ -60,17 +62,17 @@ def folder_splits(folder: Folder, options: OpenOptions) -> Splits:
             for split, inside in (split_folders(one) or {"": one}).items():
                 by_split.setdefault(split, {})[leaf] = inside
 
-    def opener(split: str) -> OpenSplit:
-        return lambda: _paired(folder, by_split[split], options)
+    def opened(split: str) -> Source:
+        return _paired(folder, by_split.get(split, {}), options)
 
-    return {split: opener(split) for split in in_order(by_split)}
+    return {split: partial(opened, split) for split in in_order(by_split or [""])}
 
 
 def _paired(folder: Folder, folders: Mapping[str, Folder], options: OpenOptions) -> FilesTable:
     named = {leaf: _by_stem(one) for leaf, one in folders.items()}
     first = next(iter(named), "")
     if not named.get(first):
-        raise FileError(f"{folder.path} has no images: {', '.join(IMAGES.suffixes)} are read.")
+        raise FileError(f"{folder.path} has no images in folders such as 'images' and 'masks'.")
     for leaf, one in folders.items():
         _check_pairs(folders[first], named[first], one, named[leaf])
     files = {leaf: files_in(folders[leaf], list(named[leaf].values())) for leaf in named}

@@ -138,9 +138,11 @@ def _columns(
 
 
 def _metadata(folder: Folder, options: OpenOptions) -> _Metadata:
-    name, *more = metadata_of(folder)
-    if more:
-        raise FileError(f"{folder.path} has {name} and {more[0]}: keep one of them.")
+    files = metadata_of(folder)
+    if len(files) != 1:
+        has = " and ".join(files) or "none"
+        raise FileError(f"{folder.path} must have one of {', '.join(METADATA)}, and has {has}.")
+    (name,) = files
     path = folder.join(name)
     kind = next(one for one in FILE_FORMATS if name.endswith(one.suffixes))
     rows = kind.open([path], options.replace(columns=None, decode=DECODED))
@@ -198,7 +200,7 @@ def is_folder(folder: Folder) -> bool:
 
 
 def folder_splits(folder: Folder, options: OpenOptions) -> Splits:
-    if metadata_of(folder):
+    if metadata_of(folder) or not split_folders(folder):
         return _splits_of_rows(_metadata(folder, options), options)
 
     def opened(one: Folder) -> Source:
