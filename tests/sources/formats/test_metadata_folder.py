@@ -277,6 +277,17 @@ def test_a_damaged_image_is_named(tmp_path, engine):
     assert batch["text"].tolist() == ["é 0", "é 1", "é 3", "é 4"]
 
 
+def test_arrays(tmp_path):
+    (tmp_path / "arrays").mkdir()
+    rows = [{"file_name": f"arrays/{number}.npy", "label": number} for number in range(3)]
+    for number, row in enumerate(rows):
+        np.save(tmp_path / row["file_name"], np.arange(number + 2.0))
+    write_rows(tmp_path / "metadata.csv", rows)
+    record = Dataset.open(tmp_path)[2]
+    assert list(record) == ["array", "label"]
+    np.testing.assert_array_equal(record["array"], np.arange(4.0))
+
+
 def test_sound(tmp_path):
     pytest.importorskip("soundfile", reason="soundfile (the extra audio) is not installed")
     rows = [{"file_name": f"{number}.wav", "transcription": f"{number}"} for number in range(3)]

@@ -1,7 +1,7 @@
 """Folders of files with columns beside them, as Hugging Face's ``imagefolder`` has them.
 
 ``metadata.jsonl``, ``metadata.csv`` or ``metadata.parquet`` has a row for each record.  Its column
-``file_name`` has a path relative to it, and becomes the leaf ``image`` or ``audio``;
+``file_name`` has a path relative to it, and becomes the leaf ``image``, ``audio`` or ``array``;
 ``mask_file_name`` becomes ``mask``, and lists of paths (``file_names``) become lists.  All other
 columns stay as they are.  Each folder of a split has such a file, or one above them has all rows.
 """
@@ -28,6 +28,7 @@ from loaderx.sources.formats.format_table import FILE_FORMATS
 from loaderx.sources.formats.image_folder import ClassFolders
 from loaderx.sources.formats.loose_files import files_in, names_below, split_folders
 from loaderx.sources.formats.media import (
+    ARRAYS,
     AUDIO,
     IMAGES,
     METADATA,
@@ -44,7 +45,7 @@ from loaderx.tree import Tree
 _FILE_NAME = re.compile(r"(?:(.+)_)?file_name(s?)")
 _AT_ONCE = 1 << 13  # rows
 _ROW = "__row__"  # the leaf of all columns of a row
-_KINDS = (IMAGES, AUDIO)
+_KINDS = (IMAGES, AUDIO, ARRAYS)
 
 
 class _Metadata(NamedTuple):
@@ -124,7 +125,7 @@ def _columns(
     assert match is not None
     each = [found.names[name][row] for row in rows.tolist()]
     flat = [path for paths in each for path in paths]
-    media = AUDIO if flat and AUDIO.is_file(flat[0]) else IMAGES
+    media = next((kind for kind in _KINDS if flat and kind.is_file(flat[0])), IMAGES)
     leaf = match[1] or media.leaf + match[2]
     columns = media.columns(files_in(found.folder, flat), leaf, way_of(options.decode, leaf))
     for one in columns.values():
@@ -192,7 +193,7 @@ def _check_files(folder: Folder, path: str, named: list[str]) -> None:
 
 
 def is_folder(folder: Folder) -> bool:
-    """True if such a file lies beside images or sound, or in the folders of splits."""
+    """True if such a file lies beside images, sound or arrays, or in the folders of splits."""
     folders = [folder, *split_folders(folder).values()]
     if has_other_data(folder, METADATA) or not any(map(metadata_of, folders)):
         return False
