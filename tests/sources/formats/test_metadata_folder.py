@@ -14,6 +14,7 @@ import pytest
 from loaderx import ArgumentError, DataLoader, Dataset, FileError, RecordError
 from loaderx.errors import LoaderxWarning
 from loaderx.testing import SourceContract
+from oracle import assert_same
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow (the extra images) is not installed")
 
@@ -258,6 +259,22 @@ def test_missing_values_are_filled(tmp_path):
     write_folder(tmp_path, rows=rows)
     dataset = Dataset.open(tmp_path, fill={"age": -1})
     assert [int(record["age"]) for record in dataset] == [-1, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_restored_at_every_step(tmp_path, is_stream):
+    write_folder(tmp_path)
+    dataset = Dataset.open(tmp_path, decode={"image": "upright"}).shuffle(seed=1)
+    if is_stream:
+        dataset = dataset.filter(lambda record: True)
+    dataset = dataset.batch(2, drop_remainder=True).repeat(2)
+    expected = list(DataLoader(dataset))
+    iterator = iter(DataLoader(dataset))
+    for step in range(len(expected)):
+        restored = iter(DataLoader(dataset))
+        restored.set_state(iterator.get_state())
+        assert_same(list(restored), expected[step:])
+        next(iterator)
 
 
 @pytest.mark.parametrize("engine", ["inline", "threads", "processes"])

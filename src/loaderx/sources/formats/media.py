@@ -110,27 +110,23 @@ class Media(Frozen):
     name: str  # of the format, and in messages
     leaf: str
     suffixes: tuple[str, ...]
-    # The columns of files, for a leaf with this name that is decoded in this way.
-    columns: Callable[[AnyFiles, str, bool | str], dict[str, FileColumn]]
+    decoder: Callable[[bool | str], Callable[[bytes], object]]  # for a way of decoding
 
     def is_file(self, name: str) -> bool:
         return name.lower().endswith(self.suffixes) and not name.startswith(".")
 
+    def columns(self, files: AnyFiles, leaf: str, way: bool | str) -> dict[str, FileColumn]:
+        """The columns of files, for a leaf with this name that is decoded in this way."""
+        found = {leaf: FileColumn(files, self.decoder(way) if way else None)}
+        if way and self is AUDIO:
+            rate = "sampling_rate" if leaf == self.leaf else f"{leaf}_sampling_rate"
+            found[rate] = FileColumn(files, sampling_rate, _RATE)
+        return found
 
-def _image_columns(files: AnyFiles, leaf: str, way: bool | str) -> dict[str, FileColumn]:
-    return {leaf: FileColumn(files, image_decoder(way) if way else None)}
 
-
-def _audio_columns(files: AnyFiles, leaf: str, way: bool | str) -> dict[str, FileColumn]:
-    if not way:
-        return {leaf: FileColumn(files, None)}
+def _audio_decoder(way: bool | str) -> Callable[[bytes], object]:
     soundfile_module()  # not at the first record, if it is not installed
-    rate = "sampling_rate" if leaf == AUDIO.leaf else f"{leaf}_sampling_rate"
-    return {leaf: FileColumn(files, decode_audio), rate: FileColumn(files, sampling_rate, _RATE)}
-
-
-def _array_columns(files: AnyFiles, leaf: str, way: bool | str) -> dict[str, FileColumn]:
-    return {leaf: FileColumn(files, _decode_arrays if way else None)}
+    return decode_audio
 
 
 def _decode_arrays(data: bytes) -> object:
@@ -142,9 +138,9 @@ def _decode_arrays(data: bytes) -> object:
         raise BadRecordError(f"it is no file of arrays, or damaged: {reason(error)}") from error
 
 
-ARRAYS = Media("arrays", "array", (".npy", ".npz"), _array_columns)
-IMAGES = Media("images", "image", IMAGE_SUFFIXES, _image_columns)
-AUDIO = Media("audio", "audio", AUDIO_SUFFIXES, _audio_columns)
+ARRAYS = Media("arrays", "array", (".npy", ".npz"), lambda way: _decode_arrays)
+AUDIO = Media("audio", "audio", AUDIO_SUFFIXES, _audio_decoder)
+IMAGES = Media("images", "image", IMAGE_SUFFIXES, image_decoder)
 
 
 def way_of(decode: Decoding, leaf: str) -> bool | str:
