@@ -17,14 +17,15 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FOREIGN = {
     "README.md",
-    "jax.md",
-    "llm.md",
     "detection.md",
+    "evaluation.md",
     "formats.md",
     "hdf5.md",
     "image_folder.md",
     "images.md",
+    "jax.md",
     "keras.md",
+    "llm.md",
     "parquet.md",
     "preference.md",
     "segmentation.md",

@@ -49,7 +49,8 @@ SOURCE_LAYERS = [
     {"cache"},
     {"files"},
     {"remote"},
-    {"images", "mapping", "progress"},
+    {"decoding"},
+    {"audio", "images", "mapping", "progress"},
     {"base"},
 ]
 

@@ -148,7 +148,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         split: str | None = None,
         columns: Sequence[str] | None = None,
         format: str | None = None,
-        decode: bool = True,
+        decode: bool | str | Mapping[str, bool | str] = True,
         fill: Mapping[str, object] | None = None,
         cache: str | os.PathLike[str] | bool | None = None,
         storage_options: Mapping[str, object] | None = None,
@@ -165,7 +165,9 @@ class Dataset(Generic[T], metaclass=DatasetType):
             split: ``"train"``, ``"train[:80%]"``, ``"train[10:20]+test"``, as in TFDS.
             columns: the leaves to read; others are not touched.
             format: the name of the format, if the files do not show it.
-            decode: False gives the bytes of images and of other encoded values.
+            decode: False gives the bytes of images and of other encoded values.  ``"upright"``
+                turns images as their EXIF orientation says; ``"stored"`` keeps the numbers of their
+                files, such as indices of palettes and 16 bits.  A dict says it by leaf.
             fill: the values that replace missing ones, by column.
             cache: the folder for indexes, copies and downloads; by default ``$LOADERX_CACHE`` or
                 ``~/.cache/loaderx``.  With False, only downloads are kept on disk: files behind
@@ -173,6 +175,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
             storage_options: for URLs (``docs/remote.md``): ``{"headers": {...}}`` for HTTP,
                 ``{"token": ...}`` for ``hf://``, ``{"key": ..., "secret": ...}`` for S3, ....
         """
+        from loaderx.sources.decoding import check_decode
         from loaderx.sources.open.opening import open_path  # a dozen formats: slow to import
 
         found = open_path(
@@ -187,7 +190,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         )
         parts = []
         for source, start, stop in found:
-            whole = Dataset._of(stages.FromSource(source))
+            whole = Dataset._of(stages.FromSource(source, check_decode(decode).text))
             parts.append(whole if stop - start == len(source) else whole[start:stop])
         return parts[0] if len(parts) == 1 else Dataset.concatenate(parts)
 

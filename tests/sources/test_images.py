@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import io
 import struct
 import tarfile
+import warnings
 import zlib
 from pathlib import Path
 
@@ -14,7 +16,15 @@ import pytest
 
 from loaderx import ArgumentError, Dataset, FileError, MissingPackageError
 from loaderx.sources import images
-from loaderx.sources.images import Window, decode_image, decode_window, has_fast_dct, pixels_of
+from loaderx.sources.base import BadRecordError
+from loaderx.sources.images import (
+    Window,
+    decode_image,
+    decode_stored,
+    decode_window,
+    has_fast_dct,
+    pixels_of,
+)
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow (the extra images) is not installed")
 
@@ -99,6 +109,74 @@ def test_16_bit_colours_keep_the_upper_8():
     numbers = np.arange(0, 65536, 1000, np.uint16)[:60].reshape(4, 5, 3)
     found = decode_image(png_of_16_bits(numbers))
     np.testing.assert_array_equal(found, numbers >> 8)
+
+
+STORED = {
+    "palette": (Image.fromarray(COLOUR).quantize(16), np.uint8),
+    "bits": (Image.fromarray(GRAY > 127), np.uint8),
+    "16 bits": (Image.fromarray(GRAY.astype(np.uint16) * 257), np.uint16),
+    "gray": (Image.fromarray(GRAY), np.uint8),
+    "colours": (Image.fromarray(COLOUR), np.uint8),
+}
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
+@pytest.mark.parametrize("name", STORED)
+def test_numbers_as_stored(name, kind):
+    image, dtype = STORED[name]
+    found = decode_stored(encoded(image, kind))
+    assert found.dtype == dtype
+    assert found.ndim == 3
+    np.testing.assert_array_equal(found, np.asarray(image).reshape(found.shape))
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.float32])
+def test_32_bits_as_stored(dtype):
+    numbers = np.arange(12, dtype=dtype).reshape(3, 4) * 70_000
+    found = decode_stored(encoded(Image.fromarray(numbers), "TIFF"))
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found[..., 0], numbers)
+
+
+def test_big_endian_numbers_become_those_of_this_machine():
+    numbers = (np.arange(12, dtype=np.uint16) * 5000).reshape(3, 4)
+    found = decode_stored(encoded(Image.frombytes("I;16B", (4, 3), numbers.astype(">u2")), "TIFF"))
+    assert found.dtype == np.uint16
+    assert found.dtype.isnative
+    np.testing.assert_array_equal(found[..., 0], numbers)
+
+
+def test_jpegs_as_stored_are_as_decoded(jpeg_decoder):
+    for data in (encoded(SMOOTH, "JPEG"), encoded(SMOOTH[..., 0], "JPEG")):
+        np.testing.assert_array_equal(decode_stored(data), decode_image(data))
+    assert decode_stored(encoded(SMOOTH, "JPEG", "CMYK")).shape == (*SMOOTH.shape[:2], 4)
+
+
+def test_16_bit_colours_are_refused_as_stored():
+    numbers = np.arange(0, 65536, 1000, np.uint16)[:60].reshape(4, 5, 3)
+    with pytest.raises(
+        BadRecordError, match="16 bits in each of several channels, of which Pillow"
+    ):
+        decode_stored(png_of_16_bits(numbers))
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
+@pytest.mark.parametrize("name", STORED)
+def test_damaged_bytes_as_stored_are_bad_records(name, kind):
+    data, draw = encoded(STORED[name][0], kind), np.random.default_rng(0)
+    for _ in range(40):
+        damaged = bytearray(data[: draw.integers(len(data))] if draw.random() < 0.3 else data)
+        for place in draw.integers(max(len(damaged), 1), size=3) if damaged else ():
+            damaged[place] = draw.integers(256)
+        with contextlib.suppress(BadRecordError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow warns of damaged metadata
+            assert decode_stored(bytes(damaged)).ndim == 3
+
+
+@pytest.mark.parametrize("data", [b"", b"none", encoded(GRAY)[:40]])
+def test_damage_as_stored(data):
+    with pytest.raises(BadRecordError, match="no bytes|no image that Pillow|damaged or cut off"):
+        decode_stored(data)
 
 
 def png_of_16_bits(numbers):

@@ -127,7 +127,7 @@ def test_compressed_files_are_unpacked_once(tmp_path):
         ),
         ({"columns": ["z"]}, LoaderxError, "has no array 'z'; it has 'x', 'y'"),
         ({"fill": 3}, ArgumentTypeError, "`fill` must be a dict of values by column"),
-        ({"decode": "yes"}, ArgumentTypeError, "`decode` must be True or False"),
+        ({"decode": "yes"}, ArgumentError, "`decode` must be True, False, 'upright' or"),
         ({"cache": 3}, ArgumentTypeError, "`cache` must be a folder or False"),
         ({"format": "nix"}, ArgumentError, "`format` must be one of .*'npy'.*, got 'nix'"),
     ],

@@ -9,7 +9,7 @@ import pytest
 
 from loaderx import Dataset
 from loaderx.errors import ArgumentError
-from loaderx.sources.format import check_columns, check_fill, first_twice
+from loaderx.sources.format import check_columns, check_named, first_twice
 from loaderx.sources.formats.csv.header import layout
 from loaderx.sources.formats.lines.numbers import check_known
 from loaderx.sources.remote.hub_store import Entry, by_folder
@@ -36,7 +36,7 @@ class Name(str):
     [
         lambda one, two: first_twice(one),
         lambda one, two: check_columns(one, two, "a"),
-        lambda one, two: check_fill(one, two, "a"),
+        lambda one, two: check_named("fill", one, two, "a"),
         lambda one, two: check_known("columns", one, two, "a"),
         lambda one, two: layout(one, two, "a", "b"),
     ],

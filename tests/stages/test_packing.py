@@ -417,7 +417,7 @@ def test_bad_arguments(arguments, error, message):
         (
             [{"t": np.arange(3), "t_positions": np.int32(1)}],
             {"max_segments": 2},
-            "`pack` adds a leaf 't_positions', but records have one already",
+            "`pack` adds a leaf 't_positions', but records have one already. Rename that one in",
         ),
         (
             [{"t": np.arange(3, dtype=np.uint16)}],

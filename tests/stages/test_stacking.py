@@ -234,7 +234,7 @@ def test_pad_remainder():
     assert other[1]["real"].tolist() == [True, True, False]
     assert other[1]["x"].tolist() == [4, 5, 7]
     assert [int(r["x"]) for r in other.unbatch()] == [1, 2, 3, 4, 5]
-    with pytest.raises(StackError, match="adds a leaf 'x', but records have one already"):
+    with pytest.raises(StackError, match="one already. Give the new one another name: mask_k"):
         list(dataset.batch(3, pad_remainder=True, mask_key="x"))
     with pytest.raises(StackError, match="records must be dicts; these are ndarray"):
         list(Dataset.range(5).batch(3, pad_remainder=True))

@@ -376,7 +376,12 @@ def add_leaf(batch: Tree, path: str, leaf: Array, asked_by: str) -> Tree:
     if rest and key in batch:
         return {**batch, key: add_leaf(batch[key], rest, leaf, asked_by)}
     if path in batch:
-        raise StackError(f"`{asked_by}` adds a leaf {path!r}, but records have one already.")
+        advice = "Give the new one another name: mask_key='row_mask'."
+        if asked_by not in ("pad_remainder", "without"):
+            advice = "Rename that one in a .map() first."
+        raise StackError(
+            f"`{asked_by}` adds a leaf {path!r}, but records have one already. {advice}"
+        )
     return {**batch, path: leaf}
 
 

@@ -9,10 +9,11 @@ from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import BinaryIO, TypeAlias
 
-from loaderx.errors import ArgumentError, ArgumentTypeError, check_bool
+from loaderx.errors import ArgumentError, ArgumentTypeError
 from loaderx.frozen import Frozen
 from loaderx.sources.base import Source
 from loaderx.sources.cache.folder import CacheArgument, CacheFolder, cache_folder
+from loaderx.sources.decoding import DecodeArgument, Decoding, check_decode
 from loaderx.sources.files.file_system import LOCAL_FILES, FileSystems
 from loaderx.sources.files.paths import below
 
@@ -23,7 +24,7 @@ class OpenOptions(Frozen):
     """The options of `Dataset.open` that formats get."""
 
     columns: tuple[str, ...] | None
-    decode: bool
+    decode: Decoding
     fill: Mapping[str, object]
     cache: CacheFolder
 
@@ -33,13 +34,15 @@ class OpenOptions(Frozen):
         Without ``fill_known``, `fill` may name columns that do not exist.
         """
         if fill_known:
-            check_fill(self.fill, have, where)
+            check_named("fill", self.fill, have, where)
+        if fill_known or self.columns is None:
+            check_named("decode", self.decode.leaves, have, where)
         return have if self.columns is None else check_columns(self.columns, have, where)
 
 
 def open_options(
     columns: Sequence[str] | None,
-    decode: bool,
+    decode: DecodeArgument,
     fill: Mapping[str, object] | None,
     cache: CacheArgument,
 ) -> OpenOptions:
@@ -52,7 +55,7 @@ def open_options(
         )
     return OpenOptions(
         columns=None if columns is None else tuple(columns),
-        decode=check_bool("decode", decode),
+        decode=check_decode(decode),
         fill=dict(fill or {}),
         cache=cache_folder(cache),
     )
@@ -96,13 +99,13 @@ def check_columns(columns: Sequence[str], have: Sequence[str], where: str) -> li
     return list(columns)
 
 
-def check_fill(fill: Iterable[str], have: Sequence[str], where: str) -> None:
-    """Refuses values for columns that do not exist; fields are named ``box.x`` or ``box/x``."""
+def check_named(argument: str, names: Iterable[str], have: Sequence[str], where: str) -> None:
+    """Refuses names of columns that do not exist; fields are named ``box.x`` or ``box/x``."""
     known = set(have)
-    for name in fill:
+    for name in names:
         if name not in known and re.split("[./]", str(name))[0] not in known:
             listed = ", ".join(map(repr, have))
-            raise ArgumentError(f"`fill` names {name!r}, and {where} has {listed}.")
+            raise ArgumentError(f"`{argument}` names {name!r}, and {where} has {listed}.")
 
 
 class Folder:

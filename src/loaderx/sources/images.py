@@ -5,7 +5,8 @@ is installed, which is faster and gives the same pixels.  The rules:
 
 - gray images have one channel, colour images three, and an alpha channel is kept: 1 to 4 channels;
 - palettes become RGB, or RGBA if one of their colours is transparent; CMYK and others become RGB;
-- 16-bit numbers keep their upper eight bits; images of 32-bit numbers or floats are refused;
+- 16-bit numbers keep their upper eight bits; images of 32-bit numbers or floats are refused
+  (`decode_stored` keeps palettes and all bits);
 - an animation gives its first image;
 - images are not rotated, whatever EXIF says, as in torchvision and TensorFlow; `decode_turned`
   does rotate them;
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import struct
 import zlib
 from collections.abc import Callable
@@ -34,6 +36,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from loaderx.errors import ArgumentError, LoaderxError, MissingPackageError
 from loaderx.sources.base import BadRecordError
+from loaderx.tree import Array
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -207,6 +210,7 @@ _PLAIN = {"L": 1, "LA": 2, "RGB": 3, "RGBA": 4}  # modes of Pillow whose bytes a
 _OWN_MODES = {count: mode for mode, count in _PLAIN.items()}
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 _JPEG_FORMATS = ("JPEG", "MPO")  # as Pillow names them
+_DEEP = re.compile(r";16[BLN]")  # 16 bits in a channel, as Pillow names it
 _ORIENTATION = 0x0112  # EXIF tag
 _TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}  # to Pillow's transpositions
 
@@ -237,6 +241,15 @@ def decode_turned(data: bytes, *, channels: int | None = None) -> Pixels:
     """The pixels, rotated and mirrored as the EXIF orientation says."""
     check_channels(channels)
     return _with_pillow(data, lambda image: _array(_turned(image, _converted(image, channels))))
+
+
+def decode_stored(data: bytes) -> Array:
+    """The numbers in the file: indices of a palette, 0 and 1 of bits, 16 and 32 bits in full."""
+    found = _by_simplejpeg(data, None)
+    if found is not None:
+        return found
+    small = open_small_png(data, pillow_module())
+    return _with_pillow(data, _stored) if small is None else _array(small)
 
 
 def decode_window(data: bytes, channels: int, window_of: WindowOf) -> Part:
@@ -396,6 +409,23 @@ def _converted(image: Image, channels: int | None) -> Image:
 def _array(image: Image) -> Pixels:
     flat = np.frombuffer(image.tobytes(), np.uint8)
     return flat.reshape(image.height, image.width, _PLAIN[image.mode])
+
+
+def _stored(image: Image) -> Array:
+    # How the file stores pixels, such as "RGB;16B"; no longer known once they are read.
+    stored = [one[3] if isinstance(one[3], str) else f"{one[3][:1]}" for one in image.tile]
+    if image.mode in _PLAIN and any(_DEEP.search(one) for one in stored):
+        raise BadRecordError(
+            "the image has 16 bits in each of several channels, of which Pillow reads 8. Read the "
+            "bytes with decode=False, and decode them in a map."
+        )
+    pixels = np.asarray(image)
+    if pixels.dtype == np.bool_:
+        pixels = pixels.astype(np.uint8)
+    if image.mode == "I" and image.format == "PNG":  # 16 bits, in older versions of Pillow
+        pixels = pixels.astype(np.uint16)
+    native = pixels.astype(pixels.dtype.newbyteorder("="), copy=False)
+    return native.reshape(image.height, image.width, -1)
 
 
 def _own_mode(image: Image) -> str:

@@ -84,3 +84,10 @@ def progress(what: str, total: int | None, unit: str = "B") -> Iterator[Progress
         yield shown
     finally:
         shown.close()
+
+
+def tell(text: str) -> None:
+    """Writes a line to the log: what was done or chosen on the user's behalf."""
+    import logging  # late: slow to import
+
+    logging.getLogger("loaderx").info(text)

@@ -89,6 +89,7 @@ class FromSource(ByIndex, Input):
     """The records of a source, by index."""
 
     source: Source
+    decode: str = ""  # how its values are decoded, where that is not the default
 
     @cached_property
     def spec(self) -> Tree | None:

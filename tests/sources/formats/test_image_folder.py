@@ -10,8 +10,7 @@ import pytest
 
 from loaderx import ArgumentError, ArgumentTypeError, DataLoader, Dataset, FileError, RecordError
 from loaderx.errors import LoaderxWarning
-from loaderx.sources import ImageFolder
-from loaderx.sources.formats import image_folder
+from loaderx.sources import ImageFolder, decoding
 from loaderx.testing import SourceContract
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow (the extra images) is not installed")
@@ -295,22 +294,11 @@ def test_an_image_with_a_text_of_its_own_is_another_format(tmp_path):
     assert len(Dataset.open(tmp_path / "*.png")) == 1
 
 
-def test_metadata_are_not_dropped_silently(tmp_path):
-    write(tmp_path, "train/1.png")
-    (tmp_path / "train" / "metadata.jsonl").write_text('{"file_name": "1.png", "text": "a cat"}')
-    with pytest.raises(FileError, match=r"metadata\.jsonl has columns for the images, which"):
-        Dataset.open(tmp_path, format="images")
-    assert len(ImageFolder(tmp_path / "train")) == 1
-
-
-@pytest.mark.parametrize("name", ["metadata.jsonl", "metadata.csv"])
-@pytest.mark.parametrize("folder", ["", "train"])
-def test_metadata_are_not_opened_without_the_images(tmp_path, name, folder):
-    write(tmp_path, "train/1.png")
-    (tmp_path / folder / name).write_text('{"file_name": "1.png", "text": "a cat"}\n')
-    for opened in {tmp_path, tmp_path / folder}:
-        with pytest.raises(FileError, match=rf"{name} has columns for the images, which"):
-            Dataset.open(opened)
+def test_metadata_of_class_folders_are_refused(animals):
+    (animals / "cat" / "metadata.csv").write_text("file_name,age\na.png,3\n")
+    with pytest.raises(FileError, match=r"metadata\.csv has columns for the files of its folder"):
+        Dataset.open(animals)
+    assert len(ImageFolder(animals)) == 6
 
 
 class TestImageFiles(_Animals):
@@ -364,8 +352,8 @@ def test_a_function_gets_images_before_all_of_a_batch_are_decoded(tmp_path, monk
         events.append("mapped")
         return {"mean": record["image"].mean(dtype=np.float32)}
 
-    decode_image = image_folder.decode_image
-    monkeypatch.setattr(image_folder, "decode_image", decoded)
+    decode_image = decoding.decode_image
+    monkeypatch.setattr(decoding, "decode_image", decoded)
     ds = Dataset.open(tmp_path / "photos").shuffle(seed=0).map(mean).batch(11)
     found = ds[0]["mean"]
     assert events == [*["decoded"] * 4, *["mapped"] * 4] * 2 + ["decoded"] * 3 + ["mapped"] * 3

@@ -214,3 +214,40 @@ def test_classes_with_options(server, tmp_path, cache):
     tars = [f"{server.url}/part-{n}.tar" for n in range(3)]
     assert len(Dataset.from_source(WebDataset(tars, cache=cache))) == COUNT
     assert len(Dataset.from_source(TFRecord(f"{server.url}/t.tfrecord", cache=cache))) == 2
+
+
+# Folders of files that are a record each, or a part of one ----------------------------------------
+
+
+def write_pairs(folder):
+    for name in ("images", "masks"):
+        WRITERS["images"](folder / name, range(COUNT))
+
+
+def write_metadata(folder):
+    WRITERS["images"](folder / "more", range(COUNT))
+    rows = "".join(f"more/{n:04}.png,{n}\n" for n in reversed(range(COUNT)))
+    (folder / "metadata.csv").write_text("file_name,age\n" + rows)
+
+
+def write_clips(folder):
+    soundfile = pytest.importorskip("soundfile", reason="soundfile is not installed")
+    for number in range(COUNT):
+        path = folder / "ab"[number % 2] / f"{number}.wav"
+        path.parent.mkdir(exist_ok=True)
+        soundfile.write(path, np.full(9, number / 32, np.float32), 8000, subtype="FLOAT")
+
+
+@pytest.mark.parametrize("engine", ["inline", "threads", "processes"])
+@pytest.mark.parametrize("write_files", [write_pairs, write_metadata, write_clips])
+def test_folders_of_files(write_files, engine, hub, tmp_path, cache):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    write_files(folder)
+    hub.add(folder, "me/data")
+    expected = list(DataLoader(stream(Dataset.open(folder)), engine="inline"))
+    made = stream(Dataset.open("hf://datasets/me/data", cache=cache))
+    workers = {} if engine == "inline" else {"num_workers": 2}
+    with DataLoader(made, engine=engine, **workers) as loader:
+        assert_same(loader, expected)
+    assert hub.fetched_twice() == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias, TypeVar
 
 from loaderx.errors import FileError
@@ -27,8 +28,8 @@ from loaderx.sources.columns.run_columns import (
     TextColumn,
 )
 from loaderx.sources.columns.table import ColumnTree
+from loaderx.sources.decoding import ENCODED, Decoding, image_decoder
 from loaderx.sources.files.parts import Parts
-from loaderx.sources.images import Pixels, check_decoder, decode_image
 from loaderx.tree import LEAF, Array, ArraySpec, flatten
 
 FindArrays: TypeAlias = Callable[[tuple[str, ...], Which], ArrayOf]
@@ -90,13 +91,13 @@ def build_column(
     arrays: FindArrays,
     path: tuple[str, ...] = (),
     *,
-    decode: bool = False,
+    decode: Decoding = ENCODED,
     optional: bool = False,
     is_item: bool = False,
 ) -> Column | ColumnTree:
     """The column of this type; a dict of columns for a struct, a tuple of them for a tuple.
 
-    With ``decode``, images are decoded to pixels; otherwise their values are the bytes of the file.
+    ``decode`` says how images are decoded; by default their values are the bytes of the file.
     With ``optional``, missing values are None.  Missing structs are None in any case, so a struct
     that may be missing is one column.  With ``is_item``, the values are items of lists.
     """
@@ -115,7 +116,7 @@ def _build(
     arrays: FindArrays,
     path: tuple[str, ...],
     *,
-    decode: bool,
+    decode: Decoding,
     optional: bool,
     is_item: bool,
 ) -> Column | ColumnTree:
@@ -126,7 +127,7 @@ def _build(
                 parts,
                 arrays,
                 (*path, name),
-                decode=decode,
+                decode=decode.below(name),
                 optional=optional,
                 is_item=is_item,
             )
@@ -159,7 +160,7 @@ def _build(
         return run_column(ListColumn, parts, values, offsets_of, is_item=is_item)
     of_text = TextColumn if kind.kind == "text" else BytesColumn
     column = run_column(of_text, parts, values, offsets_of, is_item=is_item)
-    return pixels_column(column) if kind.kind == "image" and decode else column
+    return pixels_column(column, decode.way) if kind.kind == "image" and decode.way else column
 
 
 def as_column(made: Column | ColumnTree) -> Column:
@@ -168,18 +169,17 @@ def as_column(made: Column | ColumnTree) -> Column:
     return columns[0] if structure is LEAF else BranchColumn(columns, structure)
 
 
-def pixels_column(column: Column) -> Column:
+def pixels_column(column: Column, way: bool | str) -> Column:
     """A column of pixels over a column of image files."""
-    check_decoder()
-    made = DecodedColumn(column, pixels_of)
+    made = DecodedColumn(column, partial(_pixels_of, image_decoder(way)))
     made.is_large = True
     return made
 
 
-def pixels_of(data: object) -> Pixels:
+def _pixels_of(decode: Callable[[bytes], Array], data: object) -> Array:
     """The pixels of an image; a damaged image is a bad record."""
     assert isinstance(data, bytes)
     try:
-        return decode_image(data)
+        return decode(data)
     except FileError as error:
         raise BadRecordError(str(error)) from error

@@ -77,7 +77,7 @@ class LocalFileSystem:
             with os.scandir(folder) as entries:
                 return sorted(f"{one.name}/" if one.is_dir() else one.name for one in entries)
         except OSError as error:
-            raise FileError(f"the folder {folder} cannot be read: {error}.") from error
+            raise FileError(f"the folder {folder} cannot be read: {error.strerror}.") from error
 
     def glob(self, folder: str, pattern: str) -> list[str]:
         found = glob.glob(os.path.join(glob.escape(folder), pattern), recursive=True)

@@ -149,18 +149,21 @@ def _check_lengths(file: str, tree: Tree) -> int:
     lengths: Mapping[str, int] = {
         path: array.shape[0] for path, array in arrays.items() if array.shape
     }
+    advice = ""
+    if os.path.splitext(file)[1] in ("", ".npz"):  # a folder has no suffix
+        advice = " If each file is a record, open its folder with format='arrays'."
     for path, array in arrays.items():
         if not array.shape:
             raise FileError(
                 f"{file}: the array {path!r} is a single number, with no axis of records. Leave it "
-                f"out: columns={list(lengths)!r}."
+                f"out: columns={list(lengths)!r}.{advice}"
             )
     first = next(iter(lengths.values()))
     if any(length != first for length in lengths.values()):
         listed = ", ".join(f"{path!r} {length}" for path, length in lengths.items())
         raise FileError(
             f"{file}: the arrays have different numbers of rows ({listed}), and a record is one "
-            "row of each. Choose those that belong together with columns=."
+            f"row of each. Choose those that belong together with columns=.{advice}"
         )
     return first
 

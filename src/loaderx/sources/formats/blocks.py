@@ -27,7 +27,7 @@ from loaderx.sources.columns.run_columns import Offsets, TextColumn
 from loaderx.sources.columns.table import ColumnTree, TableSource
 from loaderx.sources.columns.text import FEW, bulk_values
 from loaderx.sources.files.parts import Located, Parts
-from loaderx.sources.format import OpenOptions
+from loaderx.sources.format import OpenOptions, check_named
 from loaderx.sources.native.copies import CopiedFiles, opened_copy, write_copy
 from loaderx.sources.native.reader import open_native
 from loaderx.tree import Array, Tree
@@ -100,12 +100,14 @@ class BlockSource(TableSource):
         self._blocks = found
         self.kept_chunks = kept = KeptChunks(DecodeBlock(found), parts.counts)
         columns: dict[str, Column | ColumnTree] = {}
+        if options.columns is None:
+            check_named("decode", options.decode.leaves, list(found.kinds), files[0])
         for name, kind in found.kinds.items():
             arrays = DataArrays(_ColumnOf(kept, name))
             if kind.kind == "text":
                 columns[name] = BlockTexts(parts, arrays, kept, name)
             else:
-                columns[name] = build_column(kind, parts, arrays, decode=options.decode)
+                columns[name] = build_column(kind, parts, arrays, decode=options.decode.below(name))
         super().__init__(
             columns,
             len(parts),

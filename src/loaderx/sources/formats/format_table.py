@@ -65,7 +65,8 @@ FILE_FORMATS: list[FileFormat] = [
     _files("csv", ".csv", ".tsv", ".tab", module="formats.csv.csv"),
     _files("hdf5", ".h5", ".hdf5", ".hdf", is_head=heads.is_hdf5, has_splits=True),
     _files("idx", "-ubyte", ".idx1", ".idx3", is_head=heads.is_idx),
-    # No suffixes: images beside the files of another format do not make the format ambiguous.
+    # No suffixes: media beside the files of another format do not make the format ambiguous.
+    _files("audio", is_head=heads.is_audio, module="formats.audio_folder"),
     _files("images", is_head=heads.is_image, module="formats.image_folder"),
     _files("jsonl", ".jsonl", ".ndjson", ".json", weak=(".json",), module="formats.lines.jsonl"),
     _files("megatron", ".bin", ".idx", is_head=heads.is_megatron),
@@ -83,13 +84,17 @@ FILE_FORMATS: list[FileFormat] = [
     _files("webdataset", ".tar", is_head=heads.is_tar, module="formats.tar.webdataset"),
 ]  # fmt: skip
 FOLDER_FORMATS: tuple[FolderFormat, ...] = (
+    _folder("arrays", "formats.array_folder"),
+    _folder("audio", "formats.audio_folder"),
     _folder(
         "huggingface",
         "formats.arrow.huggingface",
         marks="state.json, dataset_dict.json, or .arrow files with dataset_info.json",
     ),
     _folder("idx"),
+    _folder("image_pairs"),
     _folder("images", "formats.image_folder"),
+    _folder("metadata", "formats.metadata_folder"),
     _folder("mds"),
     _folder("loaderx", "native.reader", marks="loaderx.json"),
     _folder("npy"),

@@ -20,6 +20,7 @@ _MOST_ARROW_METADATA = 1 << 28  # bytes of the first message of a stream, its sc
 _IMAGES = (
     b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*",
 )  # fmt: skip
+_SOUNDS = (b"fLaC", b"OggS", b"ID3", b".snd", b"caff", b"riff")
 _IDX_TYPES = (b"\x08", b"\x09", b"\x0b", b"\x0c", b"\x0d", b"\x0e")
 
 
@@ -32,6 +33,13 @@ def is_arrow(head: bytes) -> bool:
         return True
     length = int.from_bytes(head[4:8], "little")
     return head.startswith(ARROW_STREAM) and 8 <= length < _MOST_ARROW_METADATA
+
+
+def is_audio(head: bytes) -> bool:
+    is_wave = head[:4] == b"RIFF" and head[8:12] == b"WAVE"
+    is_aiff = head[:4] == b"FORM" and head[8:11] == b"AIF"
+    is_mp3 = head[:1] == b"\xff" and len(head) > 1 and head[1] & 0xE6 == 0xE2  # without tags
+    return is_wave or is_aiff or is_mp3 or head.startswith(_SOUNDS)
 
 
 def is_hdf5(head: bytes) -> bool:

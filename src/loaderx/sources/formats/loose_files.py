@@ -1,8 +1,7 @@
-"""`LooseFiles`: many small files, each of them a record.
+"""`LooseFiles`: many small files, each of them a value.
 
-Names are kept as bytes, one after another in one array: a million of them take some 30 MB and no
-Python object each.  Listing takes no system call for each file (`os.scandir` knows folders from
-files); files are opened only to be read.
+Names are kept as bytes, one after another in one array: a million of them take some 40 MB and no
+Python object each.  Files are opened only to be read.
 """
 
 from __future__ import annotations
@@ -10,18 +9,19 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from loaderx.errors import FileError
 from loaderx.sources.base import BadRecordError, Indices
 from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.files.file_system import FileSystems
-from loaderx.sources.files.parts import Parts
+from loaderx.sources.format import Folder
+from loaderx.sources.formats.splits import splits_of
+from loaderx.sources.remote.urls import is_url
 
-_SKIPPED = b"__MACOSX"  # files that unpacking on another system leaves behind
+_SKIPPED = (".", "__MACOSX")  # hidden, or left behind by unpacking on another system
 _FLAGS = (
     os.O_RDONLY
     | getattr(os, "O_CLOEXEC", 0)
@@ -30,40 +30,23 @@ _FLAGS = (
 )
 
 
-class FolderFiles(NamedTuple):
-    """The names of files in a folder, one after another, and the length of each."""
-
-    folder: bytes
-    names: bytes
-    lengths: npt.NDArray[np.uint16]  # a name has 255 bytes at most, on Windows 765
-
-    @staticmethod
-    def of(folder: bytes, names: Sequence[bytes]) -> FolderFiles:
-        return FolderFiles(
-            folder, b"".join(names), np.fromiter(map(len, names), np.uint16, len(names))
-        )
-
-
 class LooseFiles:
-    """Files by number: folder after folder, and by name within each."""
+    """Files by number."""
 
-    def __init__(self, listed: Sequence[FolderFiles]) -> None:
-        self.folders = [one.folder for one in listed]
-        self.parts = Parts([len(one.lengths) for one in listed])
-        self._names = np.frombuffer(b"".join(one.names for one in listed), np.uint8)
-        lengths = np.concatenate([np.empty(0, np.uint16), *(one.lengths for one in listed)])
-        self._ends = np.cumsum(lengths, dtype=np.int64)
+    def __init__(self, folder: str, names: Sequence[str]) -> None:
+        """``names`` are paths below the folder, or whole paths."""
+        self._folder = os.fsencode(folder)
+        encoded = [*map(os.fsencode, names)]
+        self._names = np.frombuffer(b"".join(encoded), np.uint8)
+        lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
+        self._ends = np.cumsum(lengths)
 
     def __len__(self) -> int:
-        return len(self.parts)
+        return len(self._ends)
 
     def path(self, number: int) -> str:
         (path,) = self._paths(np.array([number]))
         return os.fsdecode(path)
-
-    def folder_numbers(self, indices: Indices) -> npt.NDArray[np.intp]:
-        """The folder of each of these files."""
-        return np.searchsorted(self.parts.ends, indices, side="right")
 
     def read(self, indices: Indices) -> Iterator[bytes]:
         """The content of these files, each read when it is requested."""
@@ -72,27 +55,22 @@ class LooseFiles:
     def _paths(self, indices: Indices) -> Iterator[bytes]:
         stops = self._ends[indices]
         starts = np.where(indices > 0, self._ends[indices - 1], 0)
-        folders, names = self.folder_numbers(indices).tolist(), self._names.data
-        for folder, start, stop in zip(folders, starts.tolist(), stops.tolist(), strict=True):
-            yield os.path.join(self.folders[folder], bytes(names[start:stop]))
+        names = self._names.data
+        for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+            yield os.path.join(self._folder, bytes(names[start:stop]))
 
 
 class UrlFiles:
-    """Files behind URLs, each of them a record; the files of a batch are fetched at once."""
+    """Files behind URLs; those of a batch are fetched at once."""
 
-    def __init__(self, folders: Sequence[Sequence[str]], systems: FileSystems) -> None:
-        self.parts = Parts([len(one) for one in folders])
-        self._files = FileSet([path for one in folders for path in one], files=systems)
+    def __init__(self, paths: Sequence[str], systems: FileSystems) -> None:
+        self._files = FileSet(paths, files=systems)
 
     def __len__(self) -> int:
-        return len(self.parts)
+        return len(self._files.paths)
 
     def path(self, number: int) -> str:
         return self._files.paths[number]
-
-    def folder_numbers(self, indices: Indices) -> npt.NDArray[np.intp]:
-        """The folder of each of these files."""
-        return np.searchsorted(self.parts.ends, indices, side="right")
 
     def read(self, indices: Indices) -> Iterator[bytes]:
         """The content of these files."""
@@ -107,6 +85,16 @@ class UrlFiles:
     def _read(self, number: int) -> bytes:
         with self._files.open(number) as file:
             return file.read()
+
+
+AnyFiles: TypeAlias = LooseFiles | UrlFiles
+
+
+def files_in(folder: Folder, names: Sequence[str]) -> AnyFiles:
+    """Files with these paths below a folder, in this order."""
+    if is_url(folder.path):
+        return UrlFiles([folder.join(name) for name in names], folder.file_systems)
+    return LooseFiles(folder.path, names)
 
 
 def read_file(path: bytes) -> bytes:
@@ -137,50 +125,38 @@ def read_file(path: bytes) -> bytes:
 # Listing ----------------------------------------------------------------------------------------
 
 
-def list_folder(folder: bytes, suffixes: tuple[bytes, ...]) -> tuple[list[bytes], list[bytes]]:
-    """The names of the folders in a folder, and of its files with one of these endings; sorted.
+def folders_in(folder: Folder) -> list[Folder]:
+    """The folders in a folder that may have data."""
+    return [one for one in folder.folders if not one.name.startswith(_SKIPPED)]
 
-    Hidden ones are left out.
+
+def split_folders(folder: Folder) -> dict[str, Folder]:
+    """The folders in a folder by split, in order; empty if they are classes."""
+    named = {one.name: one for one in folders_in(folder)}
+    return {split: named[name] for split, name in splits_of(named).items()}
+
+
+def names_below(folder: Folder, inside: str = "") -> list[str]:
+    """The paths of all files below a folder, relative to it: folder after folder, in order.
+
+    ``inside`` stands before each.
     """
-    folders: list[bytes] = []
-    files: list[bytes] = []
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                name = entry.name
-                if name.startswith(b".") or name == _SKIPPED:
-                    continue
-                if entry.is_dir():
-                    _check_link(folder, entry)
-                    folders.append(name)
-                elif name.lower().endswith(suffixes):
-                    files.append(name)
-    except OSError as error:
-        raise FileError(
-            f"the folder {os.fsdecode(folder)} cannot be read: {error.strerror}."
-        ) from error
-    return sorted(folders), sorted(files)
+    found = sorted(_listed(folder, inside), key=lambda one: os.fsencode(one[0]))
+    return [path + name for path, names in found for name in sorted(names, key=os.fsencode)]
 
 
-def _check_link(folder: bytes, entry: os.DirEntry[bytes]) -> None:
+def _listed(folder: Folder, inside: str) -> Iterator[tuple[str, list[str]]]:
+    yield inside, [name for name in folder.files if not name.startswith(".")]
+    for one in folders_in(folder):
+        _check_link(folder, one)
+        yield from _listed(one, f"{inside}{one.name}/")
+
+
+def _check_link(folder: Folder, inside: Folder) -> None:
     """Refuses a link to a folder around it: its files would have no end."""
-    if entry.is_symlink():
-        target = os.path.realpath(entry.path)
-        if os.path.commonpath([target, os.path.realpath(folder)]) == target:
+    if os.path.islink(inside.path):
+        target = os.path.realpath(inside.path)
+        if os.path.commonpath([target, os.path.realpath(folder.path)]) == target:
             raise FileError(
-                f"{os.fsdecode(entry.path)} is a link to {os.fsdecode(target)}, in which it lies "
-                "itself: remove it."
+                f"{inside.path} is a link to {target}, in which it lies itself: remove it."
             )
-
-
-def list_below(folder: bytes, suffixes: tuple[bytes, ...]) -> list[FolderFiles]:
-    """The folders with such files, this one and those below it, sorted by path."""
-    found: list[FolderFiles] = []
-    left = [folder]
-    while left:
-        one = left.pop()
-        folders, files = list_folder(one, suffixes)
-        left += [os.path.join(one, name) for name in folders]
-        if files:
-            found.append(FolderFiles.of(one, files))
-    return sorted(found, key=lambda one: one.folder)

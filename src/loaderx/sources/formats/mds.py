@@ -167,7 +167,7 @@ def _column(
     name: str, encoding: str, size: int | None, is_chosen: bool, options: OpenOptions, path: str
 ) -> MdsColumn:
     if is_chosen:
-        return column_of(name, encoding, size, decode=options.decode, where=path)
+        return column_of(name, encoding, size, way=options.decode.below(name).way, where=path)
     return MdsColumn(name, size)  # only its place is needed
 
 

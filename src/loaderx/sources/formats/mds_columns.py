@@ -12,7 +12,7 @@ import numpy as np
 from loaderx.errors import FileError, MissingPackageError, one_line
 from loaderx.frozen import Frozen
 from loaderx.sources.base import BadRecordError
-from loaderx.sources.images import check_decoder, decode_image
+from loaderx.sources.decoding import image_decoder
 from loaderx.tree import Array, ArraySpec
 
 Decode: TypeAlias = Callable[[bytes], object]
@@ -41,8 +41,10 @@ class MdsColumn(Frozen):
     decode: Callable[[object], object] | None = None  # of bytes that are not the value itself
 
 
-def column_of(name: str, encoding: str, size: int | None, *, decode: bool, where: str) -> MdsColumn:
-    """The column of an encoding; ``decode=False`` leaves images as they are."""
+def column_of(
+    name: str, encoding: str, size: int | None, *, way: bool | str, where: str
+) -> MdsColumn:
+    """The column of an encoding; images are decoded in this way."""
     kind, _, options = encoding.partition(":")
     if kind in _SCALARS:
         return _fixed(name, np.dtype(_SCALARS[kind]), (), size, where)
@@ -53,7 +55,7 @@ def column_of(name: str, encoding: str, size: int | None, *, decode: bool, where
     if kind in _PARSED:
         return MdsColumn(name, None, decode=_Decoder(_PARSED[kind]))
     if kind in (*_IMAGES, "pil", *_IMAGE_LISTS, "jpeg_array", "jpegarray"):
-        return MdsColumn(name, None, decode=_Decoder(_image_decoder(kind)) if decode else None)
+        return MdsColumn(name, None, decode=_Decoder(_image_decoder(kind, way)) if way else None)
     what = "pickles, which could run any code" if kind == "pkl" else f"the encoding {encoding!r}"
     raise FileError(
         f"{where}: column {name!r} has {what}: loaderx does not read it. Choose others with "
@@ -111,18 +113,18 @@ def _array(dtype: np.dtype[np.generic] | None, shape: tuple[int, ...] | None, da
     return np.frombuffer(data, dtype, offset=start).reshape(shape)
 
 
-def _image_decoder(kind: str) -> Decode:
+def _image_decoder(kind: str, way: bool | str) -> Decode:
     if kind == "pil":
         return _raw_image
-    check_decoder()
+    decode = image_decoder(way)
     if kind in _IMAGES:
-        return decode_image
+        return decode
     skip = 4 if kind in _IMAGE_LISTS else 0  # a list begins with a number that has no meaning yet
-    return partial(_images, skip)
+    return partial(_images, decode, skip)
 
 
-def _images(skip: int, data: bytes) -> list[Array]:
-    return [decode_image(piece) for piece in _pieces(skip, data)]
+def _images(decode: Callable[[bytes], Array], skip: int, data: bytes) -> list[Array]:
+    return [decode(piece) for piece in _pieces(skip, data)]
 
 
 def _pieces(skip: int, data: bytes) -> list[bytes]:

@@ -14,7 +14,7 @@ from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.files.npy import has_header, read_header
 from loaderx.sources.files.parts import Parts
 from loaderx.sources.files.paths import is_data, unpacked_name
-from loaderx.sources.format import Folder, OpenOptions, Splits, check_fill
+from loaderx.sources.format import Folder, OpenOptions, Splits, check_named
 from loaderx.sources.formats.array_files import source_of_arrays
 from loaderx.sources.remote.urls import file_name
 from loaderx.tree import ArraySpec
@@ -29,7 +29,8 @@ def open_files(files: list[str], options: OpenOptions) -> Source:
         raise FileError(
             f"{files[0]} and {len(files) - 1} more: several .npy files may be columns or shards. "
             "For columns put them into one folder and open that; for shards open each, and join "
-            "them with Dataset.concatenate."
+            "them with Dataset.concatenate; if each file is a record, open its folder with "
+            "format='arrays'."
         )
     if len(files) == 1:
         found = _fetched(files[0], options)
@@ -40,7 +41,7 @@ def open_files(files: list[str], options: OpenOptions) -> Source:
         opened = FileSet(files, files=options.cache.files)
         shards = [open_shard(opened, number, options.columns) for number in opened.fetched()]
     if options.columns is None:
-        check_fill(options.fill, list(shards[0]), files[0])
+        check_named("fill", options.fill, list(shards[0]), files[0])
     return source_of_arrays(files, shards, "npz")
 
 

@@ -50,28 +50,33 @@ def folder_split(name: str) -> str:
     return _SPLIT_OF.get(name.lower().rstrip("0123456789").rstrip("-_"), "")
 
 
-def are_splits(names: Sequence[str]) -> bool:
-    """True for names of splits; ``test1`` and ``test2`` are classes, and so are train and car."""
-    splits = {folder_split(name) for name in names}
-    return bool(names) and "" not in splits and len(splits) == len(names)
-
-
 def group_splits(names: Collection[str], columns: Sequence[str] | None) -> dict[str, str]:
     """The group of each split, where all arrays of a file are in groups named after splits.
 
     Empty if ``columns`` are named with their groups.
     """
     groups = list(dict.fromkeys(name.rpartition("/")[0].partition("/")[0] for name in names))
-    if len(groups) < 2 or not are_splits(groups) or set(names).intersection(columns or ()):
+    if len(groups) < 2 or set(names).intersection(columns or ()):
         return {}
-    splits = {folder_split(group): f"{group}/" for group in groups}
-    return {split: splits[split] for split in in_order(splits)}
+    return {split: f"{group}/" for split, group in splits_of(groups).items()}
 
 
 def in_order(splits: Iterable[str]) -> list[str]:
     """Names of splits in the order in which they are listed: train, validation, test, others."""
     given = list(splits)
     return [name for name in dict.fromkeys([*_WORDS, *given]) if name in given]
+
+
+def splits_of(names: Collection[str]) -> dict[str, str]:
+    """Names of folders by the splits that they stand for, in order; empty if they are classes.
+
+    >>> splits_of(["test", "train2017"]), splits_of(["train", "car"]), splits_of(["val", "valid"])
+    ({'train': 'train2017', 'test': 'test'}, {}, {})
+    """
+    found = {folder_split(name): name for name in names}
+    if "" in found or len(found) < len(names):
+        return {}
+    return {split: found[split] for split in in_order(found)}
 
 
 def split_files(folder: Folder, suffixes: tuple[str, ...]) -> dict[str, list[str]]:

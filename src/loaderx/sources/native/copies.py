@@ -11,7 +11,7 @@ from loaderx.sources.columns.data import ColumnData, ColumnType
 from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.native.layout import Description, Shard, write_description
 from loaderx.sources.native.writer import PartWriter
-from loaderx.sources.progress import progress
+from loaderx.sources.progress import progress, tell
 
 LEAST_BYTES = 1 << 20
 """Smaller text files are parsed at every opening: a copy would save little."""
@@ -40,7 +40,7 @@ def write_copy(
     what = f"copying {count} into {cache}"
     total = sum(found.counts)
     told = f"{total:,} records, " if total else ""
-    _log(f"{what}: {told}{found.nbytes / 1e6:,.0f} MB, once")
+    tell(f"{what}: {told}{found.nbytes / 1e6:,.0f} MB, once")
     with progress(what, found.nbytes) as shown, PartWriter(folder, 0, found.kinds) as writer:
         for records in found.steps():
             before = writer.records
@@ -68,9 +68,3 @@ def opened_copy(find: Callable[[], str | None], read: Callable[[str], Opened]) -
         shutil.rmtree(str(folder), ignore_errors=True)
         folder = find()
         return None if folder is None else read(folder)
-
-
-def _log(text: str) -> None:
-    import logging  # late: slow to import
-
-    logging.getLogger("loaderx").info(text)

@@ -40,7 +40,8 @@ def open_native(folder: str, options: OpenOptions, label: str = "loaderx") -> Ta
     """The records of a folder in the native layout."""
     found = read_description(folder, options.cache.files)
     # A copy has only the requested columns, and `fill` may name others of the files.
-    names = options.chosen(list(found.columns), folder, fill_known=not found.made_from)
+    where = found.shards[0].name if found.made_from and found.shards else folder
+    names = options.chosen(list(found.columns), where, fill_known=not found.made_from)
     kinds = {name: found.columns[name] for name in names}
     columns, parts = native_columns(folder, found, kinds, options)
     classes = {path: one for path, one in found.classes.items() if path.split(".")[0] in kinds}
@@ -74,7 +75,7 @@ def _column(
     layout: _Files, name: str, kind: ColumnType, parts: Parts, options: OpenOptions
 ) -> Column | ColumnTree:
     arrays = _ColumnFiles(layout, name)
-    made = build_column(kind, parts, arrays, decode=options.decode)
+    made = build_column(kind, parts, arrays, decode=options.decode.below(name))
     return _without_nulls(made, kind, (name,), parts, arrays, options.fill)
 
 

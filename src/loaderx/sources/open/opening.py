@@ -17,6 +17,7 @@ from loaderx.sources.adapt.objects import adapt
 from loaderx.sources.base import FileSource, Source
 from loaderx.sources.cache.folder import CacheArgument
 from loaderx.sources.cache.unpack import packing_of, unpack
+from loaderx.sources.decoding import DecodeArgument
 from loaderx.sources.files.paths import PathLike, find, listed_folders, plain_name, unpacked_name
 from loaderx.sources.format import (
     HEAD_BYTES,
@@ -62,7 +63,7 @@ def open_path(
     split: str | None = None,
     columns: Sequence[str] | None = None,
     format: str | None = None,
-    decode: bool = True,
+    decode: DecodeArgument = True,
     fill: Mapping[str, object] | None = None,
     cache: CacheArgument = None,
     storage_options: Mapping[str, object] | None = None,

@@ -19,7 +19,7 @@ from loaderx.sources.columns.data import nulls_found
 from loaderx.sources.columns.table import TableSource
 from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.files.parts import Parts
-from loaderx.sources.format import OpenOptions, check_fill
+from loaderx.sources.format import OpenOptions, check_named
 from loaderx.sources.formats.arrow.addresses import Node, node_of
 from loaderx.sources.formats.arrow.blocks import ArrowBlocks
 from loaderx.sources.formats.arrow.columns import arrow_data, filler
@@ -29,7 +29,6 @@ from loaderx.sources.formats.arrow.files import (
     ArrowIndex,
     ArrowReader,
 )
-from loaderx.sources.formats.arrow.readers import Style
 from loaderx.sources.formats.arrow.shard_types import ShardTypes
 from loaderx.sources.formats.arrow.table import (
     Leaf,
@@ -116,7 +115,8 @@ class _Mapped:
         slots: dict[str, list[Slots]] = {}
         for path, file in zip(files.paths, index.files(), strict=True):
             if self._types is None:
-                check_fill(options.fill, file.schema.names, path)
+                check_named("fill", options.fill, file.schema.names, path)
+                check_named("decode", options.decode.leaves, file.schema.names, path)
                 self._types = ShardTypes(file.schema, path, options.columns, features)
                 slots = {name: [] for name in self._types.names}
             elif not self._types.add(file.schema, path):
@@ -189,9 +189,10 @@ class _Mapped:
         column, length = (None, int(index.rows.sum())) if chosen is None else chosen
         batches = RecordBatches(self._files, index.batches, index.rows, column)
         fillers = self._fillers()
-        style: Style = "decoded" if self._options.decode else "encoded"
         is_own = not any(map(is_url, self._files.paths))
-        tree = build_columns(batches, self._leaves, fillers, style, names_files=is_own)
+        tree = build_columns(
+            batches, self._leaves, fillers, self._options.decode, names_files=is_own
+        )
         counts = None
         if chosen is None:
             ends = np.concatenate([[0], np.cumsum(index.rows)])

@@ -21,6 +21,7 @@ from loaderx.sources.columns.column import Column
 from loaderx.sources.columns.data import ColumnType, nulls_found
 from loaderx.sources.columns.derived_columns import ColumnOver
 from loaderx.sources.columns.table import TableSource
+from loaderx.sources.decoding import DECODED, ENCODED
 from loaderx.sources.files.parts import Located
 from loaderx.sources.formats.arrow.addresses import Addresses, node_of
 from loaderx.sources.formats.arrow.columns import filler
@@ -152,7 +153,7 @@ class PlainTable(TableSource):
             raise NotReadableError
         batches = _batches_of(dataset, table)
         missing = {leaf.name: None for leaf in leaves if leaf.has_nulls}
-        columns, structure = flatten(build_columns(batches, leaves, missing, "plain"))
+        columns, structure = flatten(build_columns(batches, leaves, missing, is_plain=True))
         made = [_as_stacked(batches, *pair) for pair in zip(leaves, columns, strict=True)]
         classes = Features(_json(dataset.features)).classes()
         super().__init__(structure.build(made), len(dataset), label="", classes=classes)
@@ -236,9 +237,7 @@ def _as_stacked(batches: RecordBatches, leaf: Leaf, column: Column) -> Column:
     is_stacked = kind.kind == "fixed" and len(kind.shape) < 2 and 0 not in kind.shape
     if leaf.has_nulls or not is_stacked:
         return _PlainColumn(column, None)
-    return _PlainColumn(
-        column, ColumnBuilder(batches, "encoded").numbers(kind, leaf.node, leaf.slots)
-    )
+    return _PlainColumn(column, ColumnBuilder(batches).numbers(kind, leaf.node, leaf.slots))
 
 
 def _narrow(wide: Array, out: Array) -> None:
@@ -302,7 +301,7 @@ class HuggingFace(TableSource):
             if leaf.has_nulls and fill:
                 kind = type_at(arrow.schema, leaf.path)
                 fillers[leaf.name] = filler(leaf.kind, kind, fill[leaf.name], leaf.name)
-        tree = build_columns(batches, leaves, fillers, "decoded" if decode else "encoded")
+        tree = build_columns(batches, leaves, fillers, DECODED if decode else ENCODED)
         super().__init__(tree, len(dataset), label="huggingface", classes=types.classes)
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from loaderx.sources.columns.run_columns import (
     TextColumn,
 )
 from loaderx.sources.columns.table import ColumnTree
+from loaderx.sources.decoding import Decoding
 from loaderx.sources.files.cold import Span
 from loaderx.sources.files.parts import Located, in_places, lie_outside
 from loaderx.sources.formats.arrow.addresses import Node
@@ -209,32 +210,44 @@ class PlainColumn(ColumnOver):
         return values
 
 
-Style: TypeAlias = Literal["decoded", "encoded", "plain"]
-"""Arrays, with images as pixels or as bytes; or Python numbers and lists."""
-
-
 class ColumnBuilder:
     """Makes columns of record batches."""
 
-    def __init__(self, batches: RecordBatches, style: Style, *, names_files: bool = True) -> None:
-        """With ``names_files``, files that are given by their path are read."""
-        self._batches, self._style, self._names_files = batches, style, names_files
+    def __init__(
+        self,
+        batches: RecordBatches,
+        *,
+        is_plain: bool = False,
+        names_files: bool = True,
+    ) -> None:
+        """
+        Args:
+            batches: the records.
+            is_plain: True gives Python numbers and lists instead of arrays.
+            names_files: True reads files that are given by their path.
+        """
+        self._batches, self._is_plain, self._names_files = batches, is_plain, names_files
 
-    def column(self, kind: ColumnType, node: Node, slots: Slots) -> Column | ColumnTree:
+    def column(
+        self, kind: ColumnType, node: Node, slots: Slots, decode: Decoding
+    ) -> Column | ColumnTree:
         """The column of this type; a dict of columns for a struct."""
         if kind.kind in ("fixed", "ragged"):
             made = self.numbers(kind, node, slots)
-            return PlainColumn(made) if self._style == "plain" else made
+            return PlainColumn(made) if self._is_plain else made
         if kind.kind == "list":
-            return self._nested(kind.fields[ITEMS], node, slots)
+            return self._nested(kind.fields[ITEMS], node, slots, decode)
         if kind.kind == "struct":
             fields = fields_of(node, slots)
-            return {name: self.column(one, *fields[name]) for name, one in kind.fields.items()}
+            return {
+                name: self.column(one, *fields[name], decode.below(name))
+                for name, one in kind.fields.items()
+            }
         if node.kind == "struct":
             found: Column = self._embedded(fields_of(node, slots))
         else:
             found = self._bytes(node, slots, is_text=kind.kind == "text")
-        return pixels_column(found) if kind.kind == "image" and self._style == "decoded" else found
+        return pixels_column(found, decode.way) if kind.kind == "image" and decode.way else found
 
     def numbers(self, kind: ColumnType, node: Node, slots: Slots) -> Column:
         """Numbers, or lists of them."""
@@ -257,8 +270,8 @@ class ColumnBuilder:
         kind = TextColumn if is_text else BytesColumn
         return kind(self._batches, _offsets(self._batches, node, slots), data)
 
-    def _nested(self, items: ColumnType, node: Node, slots: Slots) -> Column:
-        inner = as_column(self.column(items, node.children[0], slots[node.own_slots :]))
+    def _nested(self, items: ColumnType, node: Node, slots: Slots, decode: Decoding) -> Column:
+        inner = as_column(self.column(items, node.children[0], slots[node.own_slots :], decode))
         lists: Lists
         if node.kind == "list":
             lists = _offsets(self._batches, node, slots)

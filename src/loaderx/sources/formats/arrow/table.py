@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -12,16 +13,17 @@ from loaderx.sources.columns.column import Column
 from loaderx.sources.columns.data import ITEMS, ColumnType
 from loaderx.sources.columns.derived_columns import FilledColumn
 from loaderx.sources.columns.table import NamedColumns
+from loaderx.sources.decoding import ENCODED, Decoding
 from loaderx.sources.formats.arrow.addresses import Node
 from loaderx.sources.formats.arrow.elements import NullBits, RecordBatches, Slots
-from loaderx.sources.formats.arrow.readers import ColumnBuilder, Style, fields_of
+from loaderx.sources.formats.arrow.readers import ColumnBuilder, fields_of
 
 _INDEX = ColumnType("fixed", np.dtype(np.uint64))
 
 
 def index_column(batches: RecordBatches, node: Node, slots: Slots) -> Column:
     """The column of row numbers in which Hugging Face keeps a choice of rows."""
-    return ColumnBuilder(batches, "encoded").numbers(_INDEX, node, slots)
+    return ColumnBuilder(batches).numbers(_INDEX, node, slots)
 
 
 # Leaves -----------------------------------------------------------------------------------------
@@ -91,15 +93,17 @@ def build_columns(
     batches: RecordBatches,
     leaves: Sequence[Leaf],
     fillers: Mapping[str, object],
-    style: Style,
+    decode: Decoding = ENCODED,
     *,
+    is_plain: bool = False,
     names_files: bool = True,
 ) -> NamedColumns:
     """Columns by name; ``fillers`` are the values in place of nulls."""
-    builder = ColumnBuilder(batches, style, names_files=names_files)
+    builder = ColumnBuilder(batches, is_plain=is_plain, names_files=names_files)
     tree: dict[str, object] = {}
     for leaf in leaves:
-        column = builder.column(leaf.kind, leaf.node, leaf.slots)
+        way = reduce(Decoding.below, leaf.path, decode)
+        column = builder.column(leaf.kind, leaf.node, leaf.slots, way)
         assert isinstance(column, Column)
         if leaf.name in fillers:
             column = FilledColumn(column, NullBits(batches, leaf.valid), fillers[leaf.name])

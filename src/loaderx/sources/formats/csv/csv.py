@@ -23,6 +23,7 @@ from loaderx.sources.cache.folder import CacheArgument, CacheFolder, CopyOf, Jso
 from loaderx.sources.columns.build import DataArrays, build_column
 from loaderx.sources.columns.data import ColumnData, joined
 from loaderx.sources.columns.table import TableSource
+from loaderx.sources.decoding import ENCODED
 from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.files.parts import Parts
 from loaderx.sources.files.paths import PathLike, find, unpacked_name
@@ -154,7 +155,7 @@ def _open(files: FileSet, options: CsvOptions, cache: CacheFolder) -> _Opened:
 
     def read(folder: str) -> _Opened:
         found = read_description(folder)
-        plain = OpenOptions(columns=None, decode=False, fill={}, cache=cache)
+        plain = OpenOptions(columns=None, decode=ENCODED, fill={}, cache=cache)
         columns, _ = native_columns(folder, found, dict(found.columns), plain)
         try:
             with open(os.path.join(folder, _BAD), encoding="utf-8") as file:

@@ -25,6 +25,7 @@ from loaderx.sources.columns.column import Column, ColumnSpans
 from loaderx.sources.columns.data import ColumnData, ColumnType
 from loaderx.sources.columns.derived_columns import ColumnOver, DecodedColumn
 from loaderx.sources.columns.padded import PaddedColumns, padded_columns
+from loaderx.sources.decoding import ENCODED
 from loaderx.sources.files.arrays import open_npy
 from loaderx.sources.files.cold import ColdReads
 from loaderx.sources.files.npy import NpyWriter
@@ -294,7 +295,7 @@ def _read(folder: str, kept: Mapping[str, Kept], cache: CacheFolder) -> LineCopy
     kinds = {name: one.kind for name, one in kept.items()}
     if found.columns != kinds:
         raise FileError(f"{folder} is damaged: it has other columns.")
-    options = OpenOptions(columns=None, decode=False, fill={}, cache=cache)
+    options = OpenOptions(columns=None, decode=ENCODED, fill={}, cache=cache)
     columns, _ = native_columns(folder, found, kinds, options)
     odd = open_npy(os.path.join(folder, _ODD))
     return LineCopy([_column(columns[name], one) for name, one in kept.items()], odd)

@@ -19,7 +19,7 @@ from loaderx.sources.base import Source
 from loaderx.sources.columns.data import ColumnData, ColumnType, joined, nulls_found
 from loaderx.sources.files.file_set import FileRanges, FileSet
 from loaderx.sources.files.parts import Parts
-from loaderx.sources.format import OpenOptions, check_fill
+from loaderx.sources.format import OpenOptions, check_named
 from loaderx.sources.formats.arrow.columns import Fill, arrow_data
 from loaderx.sources.formats.arrow.shard_types import ShardTypes
 from loaderx.sources.formats.arrow.types import import_pyarrow
@@ -105,7 +105,7 @@ class ParquetFiles:
     def _begin(self, schema: pa.Schema, columns: Sequence[str] | None, path: str) -> ShardTypes:
         hive = hive_columns(self._files.paths)
         hive = {name: one for name, one in hive.items() if name not in schema.names}
-        check_fill(self._fill, [*schema.names, *hive], path)
+        check_named("fill", self._fill, [*schema.names, *hive], path)
         types = ShardTypes(schema, path, columns, beside=list(hive))
         self.names = [*schema.names, *hive] if columns is None else list(columns)
         self._read = types.names

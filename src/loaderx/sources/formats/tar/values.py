@@ -18,9 +18,10 @@ from typing import TypeAlias
 import numpy as np
 
 from loaderx.errors import LoaderxError
+from loaderx.sources.decoding import image_decoder
 from loaderx.sources.files.npy import MAGIC, read_header
 from loaderx.sources.files.unpacking import inflated, most_unpacked, too_large
-from loaderx.sources.images import IMAGE_SUFFIXES, check_decoder, decode_image
+from loaderx.sources.images import IMAGE_SUFFIXES
 from loaderx.tree import Array
 
 Decoder: TypeAlias = Callable[[bytes], object]
@@ -32,28 +33,19 @@ _JSONS = ("json", "jsn")
 _MOST_DIGITS = 100
 
 
-def decoder_of(ending: str, channels: int | None) -> Decoder | None:
+def decoder_of(ending: str, way: bool | str, channels: int | None) -> Decoder | None:
     """The decoder of members with this ending; None if their bytes are left as they are."""
     if ending.endswith(".gz"):
-        return _Unpacked(decoder_of(ending[:-3], channels))
+        return _Unpacked(decoder_of(ending[:-3], way, channels))
     last = ending.rpartition(".")[2]
     if f".{last}" in IMAGE_SUFFIXES:
-        return _ImageDecoder(channels)
+        return image_decoder(way, channels)
     return _DECODERS.get(last)
 
 
 def is_pickle(ending: str) -> bool:
     plain = ending.removesuffix(".gz")
     return plain.rpartition(".")[2] in PICKLES
-
-
-class _ImageDecoder:
-    def __init__(self, channels: int | None) -> None:
-        check_decoder()
-        self._channels = channels
-
-    def __call__(self, data: bytes) -> object:
-        return decode_image(data, channels=self._channels)
 
 
 class _Unpacked:

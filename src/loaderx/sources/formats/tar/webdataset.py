@@ -7,16 +7,17 @@ from itertools import islice
 
 import numpy as np
 
-from loaderx.errors import ArgumentError, FileError, MissingPackageError, check_bool, warn_user
+from loaderx.errors import ArgumentError, FileError, MissingPackageError, warn_user
 from loaderx.sources.base import BadRecordError, FileSource, Indices, Source
 from loaderx.sources.cache.folder import CacheArgument, CacheFolder, cache_folder
 from loaderx.sources.columns.elements import file_bytes
+from loaderx.sources.decoding import Decoding, check_decode
 from loaderx.sources.files.cold import ColdReads, Span
 from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.files.parts import Located, in_places
 from loaderx.sources.files.paths import PathLike, find
 from loaderx.sources.files.record_files import RecordFiles
-from loaderx.sources.format import OpenOptions, check_columns, check_fill
+from loaderx.sources.format import OpenOptions, check_columns, check_named
 from loaderx.sources.formats.tar.index import SampleMembers, TarIndex
 from loaderx.sources.formats.tar.values import Decoder, decoder_of, is_pickle, reason
 
@@ -42,7 +43,7 @@ class WebDataset(FileSource):
         paths: PathLike | Sequence[PathLike],
         *,
         columns: Sequence[str] | None = None,
-        decode: bool = True,
+        decode: bool | Decoding = True,
         fill: Mapping[str, object] | None = None,
         channels: int | None = None,
         cache: CacheArgument | CacheFolder = None,
@@ -58,16 +59,19 @@ class WebDataset(FileSource):
         self._reader = RecordFiles(self._files, self._index.samples, "sample")
         _check_shards(self._files, self._index)
         have = [KEY, *{ending: 0 for shard in self._index.shards for ending in shard.endings}]
-        check_fill(fill or {}, have, found.files[0])
+        check_named("fill", fill or {}, have, found.files[0])
         self._chosen = have if columns is None else check_columns(columns, have, found.files[0])
         self._is_chosen = columns is not None
         self._fill = {name: value for name, value in (fill or {}).items() if name in self._chosen}
         if self._is_chosen:
             self._check_complete()
-        self._decoders: dict[str, Decoder | None] = dict.fromkeys(self._chosen)
-        if check_bool("decode", decode):
-            _refuse_pickles(self._chosen, found.files[0])
-            self._decoders = {name: decoder_of(name, channels) for name in self._chosen}
+        decoding = check_decode(decode)
+        check_named("decode", decoding.leaves, have, found.files[0])
+        ways = {name: decoding.leaves.get(name, decoding.way) for name in self._chosen}
+        _refuse_pickles([name for name, way in ways.items() if way], found.files[0])
+        self._decoders: dict[str, Decoder | None] = {
+            name: decoder_of(name, way, channels) if way else None for name, way in ways.items()
+        }
         self._bytes = file_bytes(self._files, self._damaged)
         self._cold = ColdReads(find=self._spans)
         self._endings = [  # of each shard, by number; None if it is not read

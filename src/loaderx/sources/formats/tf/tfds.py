@@ -22,7 +22,6 @@ from loaderx.sources.formats.tf.decoders import NO_FILL
 from loaderx.sources.formats.tf.example import BYTES, KIND_NAMES
 from loaderx.sources.formats.tf.example_files import ExampleFiles
 from loaderx.sources.formats.tf.example_source import ExampleReader, ExampleSource
-from loaderx.sources.formats.tf.tfds_decoders import DecodeImage
 from loaderx.sources.formats.tf.tfds_features import (
     LeafTree,
     LeafType,
@@ -31,7 +30,6 @@ from loaderx.sources.formats.tf.tfds_features import (
     read_features,
     top_level,
 )
-from loaderx.sources.images import check_decoder
 from loaderx.sources.mapping import read_whole, reading
 from loaderx.tree import flatten
 
@@ -162,8 +160,6 @@ def open_split(folder: Folder, file_format: str, split: TfdsSplit, options: Open
     if isinstance(reader, ExampleFiles):
         for leaf in flatten(leaves)[0]:
             _check_stored(reader, leaf, leaf.path in options.fill)
-    if options.decode and any(isinstance(one.decode, DecodeImage) for one in flatten(leaves)[0]):
-        check_decoder()
     decoders = make_decoders(leaves, options.decode, options.fill)
     classes = dict(_classes(folder, leaves, ""))
     return ExampleSource(reader, decoders, label="tfds", classes=classes)

@@ -6,7 +6,6 @@ lists of arrays, as in `tfds.data_source`.
 
 from __future__ import annotations
 
-import io
 import math
 import zlib
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ import numpy as np
 
 from loaderx.errors import FileError
 from loaderx.sources.base import BadRecordError
+from loaderx.sources.decoding import image_decoder
 from loaderx.sources.files.unpacking import inflated, most_unpacked
 from loaderx.sources.formats.tf.decoders import (
     NO_FILL,
@@ -27,7 +27,7 @@ from loaderx.sources.formats.tf.decoders import (
 )
 from loaderx.sources.formats.tf.example import BYTES, INT64
 from loaderx.sources.formats.tf.leaves import lists
-from loaderx.sources.images import decode_image, pillow_module
+from loaderx.sources.images import decode_image, decode_stored
 from loaderx.tree import Array, ArraySpec
 
 Shape = tuple[int | None, ...]
@@ -88,9 +88,16 @@ class DecodeTensor:
 class DecodeImage:
     """Images of any format; 16 bits and floats as TFDS stores them in PNG."""
 
-    def __init__(self, shape: Shape, dtype: np.dtype[np.generic]) -> None:
+    def __init__(
+        self, shape: Shape, dtype: np.dtype[np.generic], way: bool | str | None = None
+    ) -> None:
         self.shape, self.dtype = shape, dtype
-        self._channels = shape[-1] if shape[-1] in (1, 3, 4) else None
+        channels = shape[-1] if shape[-1] in (1, 3, 4) else None
+        self._decode = None if way is None else image_decoder(way, channels)
+
+    def by(self, way: bool | str) -> DecodeImage:
+        """It for a way of decoding, which needs the decoders to be installed."""
+        return DecodeImage(self.shape, self.dtype, way)
 
     def __call__(self, data: bytes) -> object:
         pixels: Array
@@ -99,7 +106,10 @@ class DecodeImage:
         elif self.dtype == np.uint16:
             pixels = _deep_gray(data)
         else:
-            pixels = decode_image(data, channels=self._channels)
+            assert self._decode is not None
+            pixels = self._decode(data)
+        if pixels.dtype != self.dtype:
+            raise BadRecordError(f"an image of {pixels.dtype} instead of {self.dtype}")
         for axis, has in zip(self.shape, pixels.shape, strict=True):
             if axis not in (None, has):
                 raise BadRecordError(f"an image of {pixels.shape} pixels instead of {self.shape}")
@@ -108,16 +118,12 @@ class DecodeImage:
 
 def _deep_gray(data: bytes) -> Array:
     """A gray image of 16 bits."""
-    try:
-        with pillow_module().open(io.BytesIO(data)) as image:
-            pixels = np.asarray(image)
-    except Exception as error:  # Pillow raises almost anything for damaged files
-        raise BadRecordError(f"the image is damaged or cut off: {error}") from error
-    if pixels.ndim != 2 or pixels.dtype.kind not in "ui":
+    pixels = decode_stored(data)
+    if pixels.shape[-1] != 1 or pixels.dtype.kind not in "ui":
         raise BadRecordError("an image of several channels instead of one of 16 bits")
     if pixels.dtype == np.uint8:
         pixels = pixels.astype(np.uint16) * 257
-    return pixels.astype(np.uint16)[:, :, None]
+    return pixels.astype(np.uint16)
 
 
 # Decoders ---------------------------------------------------------------------------------------

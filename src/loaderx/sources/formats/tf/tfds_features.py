@@ -10,6 +10,7 @@ import numpy as np
 from loaderx.errors import FileError
 from loaderx.frozen import Frozen
 from loaderx.sources.cache.folder import Json
+from loaderx.sources.decoding import Decoding
 from loaderx.sources.formats.tf.decoders import (
     NO_FILL,
     Bytes,
@@ -227,24 +228,24 @@ def _dtype(told: JsonDict, path: str) -> np.dtype[np.generic]:
 # Decoders ---------------------------------------------------------------------------------------
 
 
-def make_decoders(leaves: LeafTree, decode: bool, fill: Mapping[str, object]) -> DecoderTree:
+def make_decoders(leaves: LeafTree, decode: Decoding, fill: Mapping[str, object]) -> DecoderTree:
     """A decoder for each leaf."""
     return {
-        name: make_decoder(one, decode, fill.get(one.path, one.default))
+        name: make_decoder(one, decode.below(name).way, fill.get(one.path, one.default))
         if isinstance(one, LeafType)
-        else make_decoders(one, decode, fill)
+        else make_decoders(one, decode.below(name), fill)
         for name, one in leaves.items()
     }
 
 
-def make_decoder(leaf: LeafType, decode: bool, fill: object) -> Decoder:
+def make_decoder(leaf: LeafType, way: bool | str, fill: object) -> Decoder:
     """The decoder of a leaf."""
     name, shape, dtype, lengths = leaf.path, leaf.shape, leaf.dtype, leaf.lengths
-    if leaf.is_shown_as_bytes and not decode:
+    if leaf.is_shown_as_bytes and not way:
         shape, dtype = (), _OBJECT
         value: DecodeValue | None = None
     else:
-        value = leaf.decode
+        value = leaf.decode.by(way) if isinstance(leaf.decode, DecodeImage) else leaf.decode
     kind = BYTES if value is not None else kind_of(dtype)
     is_dynamic = isinstance(value, DecodeTensor) and shape.count(None) > 1
     if len(lengths) > 1 and not is_dynamic and (value is None or None not in shape):

@@ -20,6 +20,7 @@ from loaderx.sources.base import Indices, Source
 from loaderx.sources.cache.folder import CacheArgument, CacheFolder, IndexedFile, cache_folder
 from loaderx.sources.cache.unpack import ZLIB, packing_of, unpack
 from loaderx.sources.columns.elements import file_bytes
+from loaderx.sources.decoding import DECODED
 from loaderx.sources.files.cold import Span
 from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.files.parts import Located, in_places
@@ -84,7 +85,7 @@ class TFRecord(ExampleSource):
             _unpack(file, packing_of(_head(file, kept)), kept)
         options = OpenOptions(
             columns=None if columns is None else tuple(columns),
-            decode=True,
+            decode=DECODED,
             fill=dict(fill or {}),
             cache=kept,
         )
