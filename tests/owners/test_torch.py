@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import random
 from collections import namedtuple
 from functools import partial
 
@@ -192,7 +194,7 @@ def test_draws_of_torch_are_the_same_for_any_number_of_workers():
         return torch.rand(3), i
 
     def epochs(workers):
-        loader = ours.DataLoader(Records(noisy), 4, True, num_workers=workers)
+        loader = ours.DataLoader(Records(noisy), 4, True, num_workers=workers, generator=2)
         return [[x.tolist() for batch in loader for x in batch] for _ in range(2)]
 
     alone = epochs(0)
@@ -207,6 +209,71 @@ def test_a_generator_of_torch_is_a_seed():
         return next(iter(loader)).tolist()
 
     assert order(1) == order(1) != order(2)
+
+
+def orders(loaders, epochs=2):
+    return [[x.tolist() for loader in loaders for x in loader] for _ in range(epochs)]
+
+
+def noisy(i):
+    return torch.rand(1).item() + np.random.rand() + random.random()  # noqa: NPY002
+
+
+@pytest.mark.parametrize("make", [number, noisy])
+@pytest.mark.parametrize("module", [theirs, ours], ids=["theirs", "ours"])
+def test_a_sweep_over_seeds(module, make):
+    """What torch's loader does, ours does as well."""
+
+    def run(seed):
+        random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        torch.manual_seed(seed)
+        dataset = Records(make)
+        train = module.DataLoader(dataset, 23, shuffle=True)
+        other = module.DataLoader(dataset, 23, shuffle=True)
+        return orders([train, other])
+
+    one, again, next_seed = run(1), run(1), run(2)
+    assert one == again
+    drawn = [tuple(order) for epochs in (one, next_seed) for epoch in epochs for order in epoch]
+    assert len(set(drawn)) == 8  # two seeds, two loaders, two epochs
+
+
+def test_a_seed_that_is_set_after_the_loader_was_made():
+    found = []
+    for seed in (1, 2, 1):
+        loader = ours.DataLoader(Records(number), 23, shuffle=True)
+        torch.manual_seed(seed)
+        found.append(orders([loader]))
+    assert found[0] == found[2] != found[1]
+
+
+def test_a_state_has_the_seed_that_was_drawn():
+    loader = ours.DataLoader(Records(noisy), 4, shuffle=True)
+    batches = iter(loader)
+    next(batches)
+    other = ours.DataLoader(Records(noisy), 4, shuffle=True)
+    other.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+    assert_same([*other, *other], [*batches, *loader])
+
+
+def test_another_default_device():
+    with torch.device("meta"):
+        loader = ours.DataLoader(Records(number), 23, shuffle=True)
+        assert sorted(next(iter(loader)).tolist()) == list(range(23))
+
+
+def test_names_of_torch():
+    from loaderx.compat.torch import ConcatDataset, Subset, random_split
+
+    assert Subset is theirs.Subset
+    names = {one for one in theirs.__all__ if one[0].isupper() and "Pipe" not in one}
+    names |= {"default_collate", "default_convert", "get_worker_info", "random_split"}
+    assert all(hasattr(ours, name) for name in names - {"DataChunk"})
+    torch.manual_seed(0)
+    train, val = random_split(Records(number), [0.5, 0.5])
+    batches = ours.DataLoader(ConcatDataset([train, val]), 23, num_workers=1)
+    assert sorted(next(iter(batches)).tolist()) == list(range(23))
 
 
 def test_what_torch_refuses_is_refused():

@@ -22,9 +22,7 @@ class SharedLists:
 
     def __init__(self, lists: Sequence[Indices]) -> None:
         self._sizes = _sizes(lists)
-        descriptor, self._path = tempfile.mkstemp(prefix="loaderx-order-")
-        os.close(descriptor)
-        weakref.finalize(self, _remove, self._path)
+        self._path = shared_file(self, "order")
         length = len(lists) + sum(self._sizes)
         self._numbers = np.memmap(self._path, np.int64, "w+", shape=(length,))
         self._fill(lists)
@@ -54,6 +52,14 @@ class SharedLists:
     def __getitem__(self, index: int) -> Indices:
         start = len(self) if index == 0 else int(self._numbers[index - 1])
         return np.array(self._numbers[start : int(self._numbers[index])])
+
+
+def shared_file(owner: object, name: str) -> str:
+    """The path of an empty file that is removed with its owner."""
+    descriptor, path = tempfile.mkstemp(prefix=f"loaderx-{name}-")
+    os.close(descriptor)
+    weakref.finalize(owner, _remove, path)
+    return path
 
 
 def _sizes(lists: Sequence[Indices]) -> list[int]:
