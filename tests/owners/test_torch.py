@@ -12,6 +12,7 @@ import pytest
 
 from loaderx.compat import torch as ours
 from loaderx.compat.torch.collate import is_tensor
+from workers import run_script
 
 pytestmark = [pytest.mark.owners, pytest.mark.foreign]
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -274,6 +275,37 @@ def test_names_of_torch():
     train, val = random_split(Records(number), [0.5, 0.5])
     batches = ours.DataLoader(ConcatDataset([train, val]), 23, num_workers=1)
     assert sorted(next(iter(batches)).tolist()) == list(range(23))
+
+
+def test_workers_do_not_import_torch_for_its_classes_alone():
+    done = run_script(
+        """
+        import sys
+        import numpy as np
+        import torch.utils.data as theirs
+        from loaderx.compat.torch import DataLoader
+
+        class Ones(theirs.Dataset):
+            scale = 1
+
+            def __len__(self):
+                return 9
+
+            def __getitem__(self, index):
+                return np.ones(2) * self.scale, "torch" in sys.modules
+
+        dataset = Ones()
+        parts = theirs.random_split(dataset, [6, 3])
+        for each in (dataset, parts[0], theirs.ConcatDataset(parts)):
+            loader = DataLoader(each, 3, num_workers=1)
+            for dataset.scale in (1, 2):
+                for x, imported in loader:
+                    print(int(x.sum()), int(imported.sum()))
+        """
+    )
+    ones, twos = 3 * ["6 0"], 3 * ["12 0"]
+    expected = [*ones, *twos, *ones[:2], *twos[:2], *ones, *twos]
+    assert done.stdout.splitlines() == expected, done.stderr
 
 
 def test_what_torch_refuses_is_refused():

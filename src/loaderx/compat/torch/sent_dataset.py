@@ -42,11 +42,14 @@ class SentDataset:
 
         No worker may be at work meanwhile.
         """
-        import cloudpickle  # slow to import
+        import cloudpickle  # slow to import, as is the module of `torch_by_value`
+
+        from loaderx.extend import torch_by_value
 
         out = _Limited()
         try:
-            cloudpickle.Pickler(out, protocol=pickle.HIGHEST_PROTOCOL).dump(parts)
+            with torch_by_value():
+                cloudpickle.Pickler(out, protocol=pickle.HIGHEST_PROTOCOL).dump(parts)
         except Exception:  # new workers: their pickles leave out what cannot be sent
             return False
         self._version += 1
