@@ -17,13 +17,17 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FOREIGN = {
     "README.md",
+    "equinox.md",
     "jax.md",
     "llm.md",
     "formats.md",
     "hdf5.md",
     "image_folder.md",
     "images.md",
+    "nnx.md",
+    "optax_schedules.md",
     "parquet.md",
+    "slurm.md",
     "tfds.md",
 }  # these use libraries with threads of their own
 MARKED = [
