@@ -240,6 +240,42 @@ def test_a_sweep_over_seeds(module, make):
     assert len(set(drawn)) == 8  # two seeds, two loaders, two epochs
 
 
+@pytest.mark.parametrize("module", [theirs, ours], ids=["theirs", "ours"])
+def test_loaders_that_share_a_generator(module):
+    def run(seed):
+        shared = torch.Generator()
+        loaders = [module.DataLoader(Records(number), 23, True, generator=shared) for _ in "ab"]
+        shared.manual_seed(seed)
+        return orders(loaders)
+
+    one, again, other = run(1), run(1), run(2)
+    assert one == again
+    assert (
+        len({tuple(order) for epochs in (one, other) for epoch in epochs for order in epoch}) == 8
+    )
+
+
+def test_what_names_of_torch_stand_in_a_dataset():
+    """`random_split` has a generator among its defaults, which is not sent by value."""
+    done = run_script(
+        """
+        import torch.utils.data as theirs
+        from torch.utils.data import random_split
+        from loaderx.compat.torch import DataLoader
+
+        class Split(theirs.Dataset):
+            def __len__(self):
+                return 2
+
+            def __getitem__(self, index):
+                return len(random_split(range(9), [4, 5])[index])
+
+        print(next(iter(DataLoader(Split(), 2, num_workers=1))))
+        """
+    )
+    assert done.stdout == "[4 5]\n", done.stderr
+
+
 def test_a_seed_that_is_set_after_the_loader_was_made():
     found = []
     for seed in (1, 2, 1):

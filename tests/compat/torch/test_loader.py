@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+import gc
 import json
 import os
+import pickle
 import random
 import subprocess
 import sys
@@ -19,6 +22,7 @@ from loaderx import Dataset as Chain
 from loaderx import LoaderxError, LoaderxWarning, MissingPackageError, RecordError, StateError
 from loaderx.compat import torch as data
 from loaderx.engines.processes.pickling import PicklingError
+from workers import run_script
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # else workers would import pytest
 
@@ -372,6 +376,56 @@ def test_new_workers_where_the_dataset_cannot_be_sent(held):
     second, scales = pids_and_scales(loader)
     assert scales == {2}
     assert not first & second
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+@pytest.mark.parametrize("sampler", [None, Evens(4)], ids=["plain", "sampler"])
+def test_a_copy_has_workers_of_its_own(copied, sampler):
+    loader = data.DataLoader(Process(2), 2, sampler=sampler, num_workers=1)
+    pids, _ = pids_and_scales(loader)
+    other = copied(loader)
+    loader.dataset.scale = 2
+    assert pids_and_scales(loader) == (pids, {2})
+    others, scales = pids_and_scales(other)
+    assert scales == {1}
+    assert not pids & others
+    other.dataset.scale = 3
+    del loader
+    gc.collect()
+    assert pids_and_scales(other) == (others, {3})
+
+
+def test_a_fork_has_workers_of_its_own():
+    done = run_script(
+        """
+        import os
+        from loaderx.compat.torch import DataLoader
+
+        class Scaled:
+            scale = 1
+
+            def __len__(self):
+                return 4
+
+            def __getitem__(self, index):
+                return index * self.scale
+
+        dataset = Scaled()
+        for sampler in (None, [3, 2, 1, 0]):
+            loader = DataLoader(dataset, 4, sampler=sampler, num_workers=1)
+            list(loader)
+            child = os.fork()
+            if child == 0:
+                dataset.scale = 10
+                print(*loader, *loader, flush=True)
+                os._exit(0)
+            os.waitpid(child, 0)
+            print(*loader, flush=True)
+        """
+    )
+    expected = ["[ 0 10 20 30] [ 0 10 20 30]", "[0 1 2 3]"]
+    reverse = ["[30 20 10  0] [30 20 10  0]", "[3 2 1 0]"]
+    assert done.stdout.splitlines() == expected + reverse, done.stderr
 
 
 def test_a_change_in_the_middle_of_an_epoch():

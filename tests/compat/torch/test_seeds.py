@@ -47,6 +47,22 @@ def test_seeds_given_alike(make):
     assert_same(one, other)
 
 
+def test_loaders_that_share_a_generator():
+    """They draw one after the other; a state brings its seed along."""
+
+    def made():
+        rng = np.random.default_rng(3)
+        return [data.DataLoader(Noisy(), 8, True, generator=rng) for _ in range(2)]
+
+    pairs = [made(), made()]
+    firsts = [[list(loader) for loader in pair] for pair in pairs]
+    assert_same(*firsts)
+    assert all_differ(*firsts[0])
+    other, _ = made()
+    other.load_state_dict(pairs[0][1].state_dict())
+    assert_same(other, pairs[0][1])
+
+
 def test_the_same_in_every_run():
     script = (
         "from loaderx.compat.torch import DataLoader\n"

@@ -70,9 +70,9 @@ class DataLoader:
         drop_last: whether to leave out a last batch that is not full.
         timeout: a batch that takes longer (in seconds) is reported, with the stack of its worker.
         worker_init_fn: called first in each worker, with the worker's number.
-        generator: the seed, as a number or a generator of torch or NumPy.  Without it the seed is
-            drawn from torch's global generator, so `torch.manual_seed` decides.  In a program
-            without torch each loader has a seed of its own, the same in every run.
+        generator: the seed, or a generator of torch or NumPy from which it is drawn.  Without it
+            the seed is drawn from torch's global generator, so `torch.manual_seed` decides.  In a
+            program without torch each loader has a seed of its own, the same in every run.
         prefetch_factor: the number of batches made ahead per worker; 2 by default.
         persistent_workers: None keeps workers until an attribute of the dataset changes; False
             starts new ones in every epoch, as torch does; True keeps them.
@@ -115,7 +115,8 @@ class DataLoader:
         self.generator, self.multiprocessing_context = generator, multiprocessing_context
         self.pin_memory, self.pin_memory_device = pin_memory, pin_memory_device
         self.persistent_workers, self.in_order = persistent_workers, in_order
-        self._seed = None if generator is None else seeds.seed_of(generator)
+        self._seed = seeds.fixed_seed(generator)
+        self._draws_seed = self._seed is None
         # Numbered here, so that a seed from a state leaves the numbers of other loaders alone.
         self._number = next(seeds.numbers) if generator is None else 0
         order = Order(self.batch_size, self.drop_last, shuffle, self._seed or 0)
@@ -163,7 +164,7 @@ class DataLoader:
     def _draw_seed(self) -> None:
         # Only now: programs call `torch.manual_seed` after they have made a loader, too.
         if self._seed is None:
-            self._use_seed(seeds.drawn_seed(self._number))
+            self._use_seed(seeds.drawn_seed(self.generator, self._number))
 
     def _use_seed(self, seed: int) -> None:
         order = dataclasses.replace(self._settings.order, seed=seed)
@@ -201,7 +202,7 @@ class DataLoader:
         for name, value in {"epoch": state_dict["epoch"], "seed": seed}.items():
             if type(value) is not int or value < 0:
                 raise StateError(f"the state's {name} must be a whole number, got {value!r}.")
-        if self.generator is None and seed != self._seed:
+        if self._draws_seed and seed != self._seed:
             self._use_seed(seed)
         self._resumed = dict(state_dict)
         self._current = None

@@ -7,6 +7,7 @@ arrays.  Its workers get the dataset again if it has changed, or are started aga
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -111,12 +112,15 @@ class Runs:
     """The loader that runs the epochs."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+        self._settings, self._process = settings, os.getpid()
         self._runner: DataLoader[Tree] | None = None
         self._records = 0  # of the dataset, when the runner was made
         self._shared: SharedLists | None = None  # the indices of this epoch, for workers
         self._seen: Snapshot | None = None  # the dataset as workers, or the chain, have it
         self._sent = SentDataset()
+
+    def __reduce__(self) -> tuple[type[Runs], tuple[Settings]]:
+        return Runs, (self._settings,)  # a copy of a loader has workers and files of its own
 
     def runner(self, epoch: int, *, is_idle: bool) -> DataLoader[Tree] | None:
         """The loader that runs an epoch; None if there is nothing to run.
@@ -124,6 +128,8 @@ class Runs:
         ``is_idle`` means that the last epoch has ended, and no worker reads its indices any more.
         """
         settings = self._settings
+        if self._process != os.getpid():  # in a fork, which must not write into the parent's files
+            self.__init__(settings)  # type: ignore[misc]
         lists = settings.lists()
         if lists is not None and not lists.lists:
             return None

@@ -7,9 +7,11 @@ arrays.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import pickle
+import weakref
 from typing import Any
 
 from loaderx.compat.torch.shared_lists import shared_file
@@ -28,14 +30,18 @@ class SentDataset:
         self._descriptor: int | None = None  # in workers
         self._newest: Any = None
 
-    def __getstate__(self) -> str:
+    def __getstate__(self) -> tuple[int, str]:
         if self._path is None:
             self._path = shared_file(self, "dataset")
-        return self._path
+        return os.getpid(), self._path
 
-    def __setstate__(self, path: str) -> None:
+    def __setstate__(self, state: tuple[int, str]) -> None:
         self.__init__()  # type: ignore[misc]
-        self._descriptor = os.open(path, os.O_RDONLY)
+        sender, path = state
+        if sender != os.getpid():  # else it is a copy of the loader
+            with contextlib.suppress(FileNotFoundError):  # a copy of a loader that is gone
+                self._descriptor = os.open(path, os.O_RDONLY)
+                weakref.finalize(self, os.close, self._descriptor)
 
     def send(self, parts: object) -> bool:
         """Sends objects in place of those from before; False if they are large, or not picklable.
@@ -50,20 +56,22 @@ class SentDataset:
         try:
             with torch_by_value():
                 cloudpickle.Pickler(out, protocol=pickle.HIGHEST_PROTOCOL).dump(parts)
+            self._write(self._version + 1, out.getvalue())
         except Exception:  # new workers: their pickles leave out what cannot be sent
             return False
         self._version += 1
-        self._write(self._version, out.getvalue())
         return True
 
     def clear(self) -> None:
         """For new workers, which are started with the dataset as it is."""
-        self._write(0, b"")
+        with contextlib.suppress(OSError):  # a disk that is full, a folder that was emptied
+            self._write(0, b"")
 
     def _write(self, version: int, data: bytes) -> None:
         if self._path is not None:
-            with open(self._path, "wb") as file:
+            with open(self._path, "r+b") as file:
                 file.write(version.to_bytes(_VERSION_BYTES, "little") + data)
+                file.truncate()
 
     def newest(self, parts: Any) -> Any:
         """In a worker: what was sent last, or else the objects that it was started with."""

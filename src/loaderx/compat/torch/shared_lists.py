@@ -58,7 +58,7 @@ def shared_file(owner: object, name: str) -> str:
     """The path of an empty file that is removed with its owner."""
     descriptor, path = tempfile.mkstemp(prefix=f"loaderx-{name}-")
     os.close(descriptor)
-    weakref.finalize(owner, _remove, path)
+    weakref.finalize(owner, _remove, path, os.getpid())
     return path
 
 
@@ -66,6 +66,6 @@ def _sizes(lists: Sequence[Indices]) -> list[int]:
     return [len(one) for one in lists]
 
 
-def _remove(path: str) -> None:
-    if os.path.exists(path):
+def _remove(path: str, owner: int) -> None:
+    if os.getpid() == owner and os.path.exists(path):  # a fork leaves it to its parent
         os.unlink(path)

@@ -250,7 +250,7 @@ def pickled_work(
         buffers.clear()
         replaced.clear()
         given = _given(work)
-        with contextlib.suppress(Exception), torch_by_value():
+        with contextlib.suppress(Exception):
             return _pickled(work, buffers, replaced, given, reset, files)
         buffers.clear()
         raise _error_for(work, given, error) from error
