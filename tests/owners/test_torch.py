@@ -300,6 +300,14 @@ def test_another_default_device():
         assert sorted(next(iter(loader)).tolist()) == list(range(23))
 
 
+class OfOurs(ours.Dataset):
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return index
+
+
 def test_names_of_torch():
     from loaderx.compat.torch import ConcatDataset, Subset, random_split
 
@@ -307,6 +315,9 @@ def test_names_of_torch():
     names = {one for one in theirs.__all__ if one[0].isupper() and "Pipe" not in one}
     names |= {"default_collate", "default_convert", "get_worker_info", "random_split"}
     assert all(hasattr(ours, name) for name in names - {"DataChunk"})
+    both = OfOurs() + OfOurs()
+    assert type(both) is ConcatDataset
+    assert [x.tolist() for x in ours.DataLoader(both, 2)] == [[0, 1], [0, 1]]
     torch.manual_seed(0)
     train, val = random_split(Records(number), [0.5, 0.5])
     batches = ours.DataLoader(ConcatDataset([train, val]), 23, num_workers=1)

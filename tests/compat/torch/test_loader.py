@@ -608,6 +608,8 @@ def test_names_that_are_torchs_own(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.data", None)  # as if torch were not installed
     with pytest.raises(MissingPackageError, match=r"Subset is torch's own.* write ds\[indices\]"):
         from loaderx.compat.torch import Subset  # noqa: F401
+    with pytest.raises(MissingPackageError, match=r"^ConcatDataset is torch's own: pip install t"):
+        data.Dataset() + data.Dataset()
 
 
 def test_get_worker_info():

@@ -8,6 +8,7 @@ read at the start of its epoch, in this process; it need not be a torch sampler.
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
@@ -43,6 +44,10 @@ class Dataset(Generic[T_co]):
 
     def __getitem__(self, index: int) -> T_co:
         raise NotImplementedError(f"{type(self).__name__} needs a __getitem__(index).")
+
+    def __add__(self, other: object) -> Any:
+        words = importlib.import_module("loaderx.compat.torch")  # which imports this module
+        return words.ConcatDataset([self, other])
 
 
 def get_worker_info() -> None:
