@@ -525,6 +525,14 @@ def test_advice_is_for_the_arguments_of_this_class():
     assert caught.value.__notes__[-1].endswith(said)
 
 
+def test_advice_for_data_that_are_too_large(monkeypatch):
+    monkeypatch.setattr("loaderx.engines.processes.pickling.free_memory", lambda: 1000)
+    dataset = Squares(4)
+    dataset.rows = np.zeros(10_000)
+    with pytest.raises(PicklingError, match=r"np\.save and open it with loaderx\.Dataset\.open:"):
+        list(data.DataLoader(dataset, num_workers=1))
+
+
 def test_errors_of_workers_are_for_the_arguments_of_this_class():
     held = threading.Lock()
 

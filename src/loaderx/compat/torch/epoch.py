@@ -16,6 +16,7 @@ State: TypeAlias = dict[str, Any]
 _WORDS = {
     r"map\(fetch, seed=\d+\)": "the dataset or `collate_fn`",
     r"when the dataset was made": "when the loader was made",
+    r"Dataset\.open": "loaderx.Dataset.open",  # not the Dataset of this package
     r"in \.map\(\)": "in the dataset or in `collate_fn`",
     r"`init` of engines\.Processes": "`worker_init_fn`",
     r"engine='(inline|threads)'": "num_workers=0",
