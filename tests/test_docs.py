@@ -18,6 +18,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FOREIGN = {
     "README.md",
     "detection.md",
+    "equinox.md",
     "evaluation.md",
     "formats.md",
     "hdf5.md",
@@ -26,9 +27,12 @@ FOREIGN = {
     "jax.md",
     "keras.md",
     "llm.md",
+    "nnx.md",
+    "optax_schedules.md",
     "parquet.md",
     "preference.md",
     "segmentation.md",
+    "slurm.md",
     "tfds.md",
     "two_views.md",
 }  # these use libraries with threads of their own

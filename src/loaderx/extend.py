@@ -26,7 +26,7 @@ from loaderx.sources import Source
 from loaderx.tree import Tree
 
 if TYPE_CHECKING:
-    from loaderx.engines.processes.pickling import PicklingError
+    from loaderx.engines.processes.pickling import PicklingError, torch_by_value
 
 __all__ = [
     "Layout",
@@ -40,6 +40,7 @@ __all__ = [
     "open_array_records",
     "reachable",
     "seed_words",
+    "torch_by_value",
     "warn_user",
 ]
 
@@ -52,10 +53,10 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> object:
-    if name == "PicklingError":  # late: its module imports cloudpickle
-        from loaderx.engines.processes.pickling import PicklingError
+    if name in ("PicklingError", "torch_by_value"):  # late: their module imports cloudpickle
+        from loaderx.engines.processes import pickling
 
-        return PicklingError
+        return getattr(pickling, name)
     raise AttributeError(f"module 'loaderx.extend' has no attribute {name!r}")
 
 

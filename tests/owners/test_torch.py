@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import random
 from collections import namedtuple
 from functools import partial
 
@@ -10,6 +12,7 @@ import pytest
 
 from loaderx.compat import torch as ours
 from loaderx.compat.torch.collate import is_tensor
+from workers import run_script
 
 pytestmark = [pytest.mark.owners, pytest.mark.foreign]
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -192,7 +195,7 @@ def test_draws_of_torch_are_the_same_for_any_number_of_workers():
         return torch.rand(3), i
 
     def epochs(workers):
-        loader = ours.DataLoader(Records(noisy), 4, True, num_workers=workers)
+        loader = ours.DataLoader(Records(noisy), 4, True, num_workers=workers, generator=2)
         return [[x.tolist() for batch in loader for x in batch] for _ in range(2)]
 
     alone = epochs(0)
@@ -207,6 +210,149 @@ def test_a_generator_of_torch_is_a_seed():
         return next(iter(loader)).tolist()
 
     assert order(1) == order(1) != order(2)
+
+
+def orders(loaders, epochs=2):
+    return [[x.tolist() for loader in loaders for x in loader] for _ in range(epochs)]
+
+
+def noisy(i):
+    return torch.rand(1).item() + np.random.rand() + random.random()  # noqa: NPY002
+
+
+@pytest.mark.parametrize("make", [number, noisy])
+@pytest.mark.parametrize("module", [theirs, ours], ids=["theirs", "ours"])
+def test_a_sweep_over_seeds(module, make):
+    """What torch's loader does, ours does as well."""
+
+    def run(seed):
+        random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        torch.manual_seed(seed)
+        dataset = Records(make)
+        train = module.DataLoader(dataset, 23, shuffle=True)
+        other = module.DataLoader(dataset, 23, shuffle=True)
+        return orders([train, other])
+
+    one, again, next_seed = run(1), run(1), run(2)
+    assert one == again
+    drawn = [tuple(order) for epochs in (one, next_seed) for epoch in epochs for order in epoch]
+    assert len(set(drawn)) == 8  # two seeds, two loaders, two epochs
+
+
+@pytest.mark.parametrize("module", [theirs, ours], ids=["theirs", "ours"])
+def test_loaders_that_share_a_generator(module):
+    def run(seed):
+        shared = torch.Generator()
+        loaders = [module.DataLoader(Records(number), 23, True, generator=shared) for _ in "ab"]
+        shared.manual_seed(seed)
+        return orders(loaders)
+
+    one, again, other = run(1), run(1), run(2)
+    assert one == again
+    assert (
+        len({tuple(order) for epochs in (one, other) for epoch in epochs for order in epoch}) == 8
+    )
+
+
+def test_what_names_of_torch_stand_in_a_dataset():
+    """`random_split` has a generator among its defaults, which is not sent by value."""
+    done = run_script(
+        """
+        import torch.utils.data as theirs
+        from torch.utils.data import random_split
+        from loaderx.compat.torch import DataLoader
+
+        class Split(theirs.Dataset):
+            def __len__(self):
+                return 2
+
+            def __getitem__(self, index):
+                return len(random_split(range(9), [4, 5])[index])
+
+        print(next(iter(DataLoader(Split(), 2, num_workers=1))))
+        """
+    )
+    assert done.stdout == "[4 5]\n", done.stderr
+
+
+def test_a_seed_that_is_set_after_the_loader_was_made():
+    found = []
+    for seed in (1, 2, 1):
+        loader = ours.DataLoader(Records(number), 23, shuffle=True)
+        torch.manual_seed(seed)
+        found.append(orders([loader]))
+    assert found[0] == found[2] != found[1]
+
+
+def test_a_state_has_the_seed_that_was_drawn():
+    loader = ours.DataLoader(Records(noisy), 4, shuffle=True)
+    batches = iter(loader)
+    next(batches)
+    other = ours.DataLoader(Records(noisy), 4, shuffle=True)
+    other.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+    assert_same([*other, *other], [*batches, *loader])
+
+
+def test_another_default_device():
+    with torch.device("meta"):
+        loader = ours.DataLoader(Records(number), 23, shuffle=True)
+        assert sorted(next(iter(loader)).tolist()) == list(range(23))
+
+
+class OfOurs(ours.Dataset):
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return index
+
+
+def test_names_of_torch():
+    from loaderx.compat.torch import ConcatDataset, Subset, random_split
+
+    assert Subset is theirs.Subset
+    names = {one for one in theirs.__all__ if one[0].isupper() and "Pipe" not in one}
+    names |= {"default_collate", "default_convert", "get_worker_info", "random_split"}
+    assert all(hasattr(ours, name) for name in names - {"DataChunk"})
+    both = OfOurs() + OfOurs()
+    assert type(both) is ConcatDataset
+    assert [x.tolist() for x in ours.DataLoader(both, 2)] == [[0, 1], [0, 1]]
+    torch.manual_seed(0)
+    train, val = random_split(Records(number), [0.5, 0.5])
+    batches = ours.DataLoader(ConcatDataset([train, val]), 23, num_workers=1)
+    assert sorted(next(iter(batches)).tolist()) == list(range(23))
+
+
+def test_workers_do_not_import_torch_for_its_classes_alone():
+    done = run_script(
+        """
+        import sys
+        import numpy as np
+        import torch.utils.data as theirs
+        from loaderx.compat.torch import DataLoader
+
+        class Ones(theirs.Dataset):
+            scale = 1
+
+            def __len__(self):
+                return 9
+
+            def __getitem__(self, index):
+                return np.ones(2) * self.scale, "torch" in sys.modules
+
+        dataset = Ones()
+        parts = theirs.random_split(dataset, [6, 3])
+        for each in (dataset, parts[0], theirs.ConcatDataset(parts)):
+            loader = DataLoader(each, 3, num_workers=1)
+            for dataset.scale in (1, 2):
+                for x, imported in loader:
+                    print(int(x.sum()), int(imported.sum()))
+        """
+    )
+    ones, twos = 3 * ["6 0"], 3 * ["12 0"]
+    expected = [*ones, *twos, *ones[:2], *twos[:2], *ones, *twos]
+    assert done.stdout.splitlines() == expected, done.stderr
 
 
 def test_what_torch_refuses_is_refused():

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import gc
 import json
 import os
+import pickle
 import random
 import subprocess
 import sys
 import threading
 import warnings
-import weakref
 
 import cloudpickle
 import numpy as np
 import pytest
 
 from loaderx import Dataset as Chain
-from loaderx import LoaderxWarning, StateError
+from loaderx import LoaderxError, LoaderxWarning, MissingPackageError, RecordError, StateError
 from loaderx.compat import torch as data
 from loaderx.engines.processes.pickling import PicklingError
-from oracle import assert_same
+from workers import run_script
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # else workers would import pytest
 
@@ -300,7 +302,7 @@ def test_a_sampler_without_a_length_may_be_endless():
 
 def test_the_stream_is_the_same_for_any_number_of_workers():
     def epochs(workers):
-        loader = data.DataLoader(Noisy(20), 4, True, num_workers=workers)
+        loader = data.DataLoader(Noisy(20), 4, True, num_workers=workers, generator=0)
         return [[x.tolist() for batch in loader for x in batch] for _ in range(2)]
 
     alone = epochs(0)
@@ -328,21 +330,115 @@ class Process(Squares):
         return os.getpid(), self.scale
 
 
-def test_workers_stay_until_the_dataset_changes():
+def pids_and_scales(loader):
+    pids, scales = zip(*[(np.ravel(pid), np.ravel(scale)) for pid, scale in loader])
+    return {*np.concatenate(pids).tolist()}, {*np.concatenate(scales).tolist()}
+
+
+@pytest.mark.parametrize("options", [{}, {"sampler": Evens(12)}, {"batch_size": None}], ids=str)
+def test_workers_get_the_dataset_again_when_it_has_changed(options):
     dataset = Process(6)
-    loader = data.DataLoader(dataset, batch_size=2, num_workers=1)
-
-    def epoch():
-        (pids, scales) = zip(*[(set(p.tolist()), set(s.tolist())) for p, s in loader])
-        return set.union(*pids), set.union(*scales)
-
-    first, second = epoch(), epoch()
+    loader = data.DataLoader(dataset, **{"batch_size": 2, "num_workers": 1, **options})
+    first, second = pids_and_scales(loader), pids_and_scales(loader)
     assert first == second
     assert os.getpid() not in first[0]
-    dataset.scale = 7
-    third = epoch()
-    assert third[1] == {7}
-    assert not third[0] & first[0]
+    for scale in (7, 8, 7):
+        dataset.scale = scale
+        assert pids_and_scales(loader) == (first[0], {scale})
+    dataset.other = [dataset]  # of another kind, and a cycle
+    dataset.scale = 9
+    assert pids_and_scales(loader) == (first[0], {9})
+
+
+def test_a_collate_fn_of_the_dataset_sees_its_changes():
+    class Collating(Process):
+        def collate(self, records):
+            return np.array([pid for pid, _ in records]), np.full(len(records), self.scale)
+
+    dataset = Collating(4)
+    loader = data.DataLoader(dataset, 2, num_workers=1, collate_fn=dataset.collate)
+    first = pids_and_scales(loader)
+    dataset.scale = 3
+    assert pids_and_scales(loader) == (first[0], {3})
+
+
+@pytest.mark.parametrize(
+    "held",
+    [np.zeros(1 << 23), functools.cache(lambda x: x)],
+    ids=["large", "what only new workers can be given"],
+)
+def test_new_workers_where_the_dataset_cannot_be_sent(held):
+    dataset = Process(4)
+    dataset.held = held
+    loader = data.DataLoader(dataset, 2, num_workers=1)
+    first, _ = pids_and_scales(loader)
+    dataset.scale = 2
+    second, scales = pids_and_scales(loader)
+    assert scales == {2}
+    assert not first & second
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+@pytest.mark.parametrize("sampler", [None, Evens(4)], ids=["plain", "sampler"])
+def test_a_copy_has_workers_of_its_own(copied, sampler):
+    loader = data.DataLoader(Process(2), 2, sampler=sampler, num_workers=1)
+    pids, _ = pids_and_scales(loader)
+    other = copied(loader)
+    loader.dataset.scale = 2
+    assert pids_and_scales(loader) == (pids, {2})
+    others, scales = pids_and_scales(other)
+    assert scales == {1}
+    assert not pids & others
+    other.dataset.scale = 3
+    del loader
+    gc.collect()
+    assert pids_and_scales(other) == (others, {3})
+
+
+def test_a_fork_has_workers_of_its_own():
+    done = run_script(
+        """
+        import os
+        from loaderx.compat.torch import DataLoader
+
+        class Scaled:
+            scale = 1
+
+            def __len__(self):
+                return 4
+
+            def __getitem__(self, index):
+                return index * self.scale
+
+        dataset = Scaled()
+        for sampler in (None, [3, 2, 1, 0]):
+            loader = DataLoader(dataset, 4, sampler=sampler, num_workers=1)
+            list(loader)
+            child = os.fork()
+            if child == 0:
+                dataset.scale = 10
+                print(*loader, *loader, flush=True)
+                os._exit(0)
+            os.waitpid(child, 0)
+            print(*loader, flush=True)
+        """
+    )
+    expected = ["[ 0 10 20 30] [ 0 10 20 30]", "[0 1 2 3]"]
+    reverse = ["[30 20 10  0] [30 20 10  0]", "[3 2 1 0]"]
+    assert done.stdout.splitlines() == expected + reverse, done.stderr
+
+
+def test_a_change_in_the_middle_of_an_epoch():
+    """The rest of the epoch that was left may still be read; its workers are other ones."""
+    dataset = Process(40)
+    loader = data.DataLoader(dataset, 2, num_workers=1)
+    old = iter(loader)
+    first, _ = next(old)
+    dataset.scale = 2
+    pids, scales = pids_and_scales(loader)
+    assert scales == {2}
+    assert first[0] not in pids
+    old.close()
 
 
 def test_worker_init_fn_is_called_first_in_each_worker():
@@ -418,11 +514,46 @@ def lock_of(records):
 
 
 def test_advice_is_for_the_arguments_of_this_class():
-    with pytest.raises(PicklingError, match=r"cannot be sent.* Or use num_workers=0\.$"):
+    said = (
+        r"^the dataset or `collate_fn` cannot.* when the loader was made.* Or use num_workers=0\.$"
+    )
+    with pytest.raises(PicklingError, match=said):
         list(data.DataLoader(Locked(4), batch_size=2, num_workers=1))
     with pytest.raises(TypeError, match="cannot pickle") as caught:
         list(data.DataLoader(Squares(4), batch_size=2, num_workers=1, collate_fn=lock_of))
-    assert caught.value.__notes__[-1].endswith(" in .map(), or use num_workers=0.")
+    said = " in the dataset or in `collate_fn`, or use num_workers=0."
+    assert caught.value.__notes__[-1].endswith(said)
+
+
+def test_advice_for_data_that_are_too_large(monkeypatch):
+    monkeypatch.setattr("loaderx.engines.processes.pickling.free_memory", lambda: 1000)
+    dataset = Squares(4)
+    dataset.rows = np.zeros(10_000)
+    with pytest.raises(PicklingError, match=r"np\.save and open it with loaderx\.Dataset\.open:"):
+        list(data.DataLoader(dataset, num_workers=1))
+
+
+def test_errors_of_workers_are_for_the_arguments_of_this_class():
+    held = threading.Lock()
+
+    def begin(worker):
+        raise OSError(worker, held)
+
+    def fail(worker):
+        raise OSError("no device")
+
+    def list_with(**options):
+        list(data.DataLoader(Squares(4), batch_size=2, num_workers=1, **options))
+
+    with pytest.raises(PicklingError, match="^`worker_init_fn` cannot be sent"):
+        list_with(worker_init_fn=begin)
+    with pytest.raises(LoaderxError, match=r"^`worker_init_fn` failed in worker 0 .*: OSError"):
+        list_with(worker_init_fn=fail)
+    with (
+        pytest.warns(LoaderxWarning, match="died"),
+        pytest.raises(RecordError, match=r"^step 0: 3 worker .* With num_workers=0 the same"),
+    ):
+        list_with(collate_fn=lambda records: os._exit(3))
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -479,9 +610,22 @@ def test_arguments_are_fixed():
         loader.batch_size = 3
 
 
-def test_names_that_are_torchs_own():
-    with pytest.raises(AttributeError, match=r"RandomSampler'\. Import it from torch\.utils\.data"):
-        data.RandomSampler  # noqa: B018
+def test_names_that_are_torchs_own(monkeypatch):
+    with pytest.raises(AttributeError, match=r"'Whatever'\. What it does not have .* from there"):
+        data.Whatever  # noqa: B018
+    monkeypatch.setitem(sys.modules, "torch.utils.data", None)  # as if torch were not installed
+    with pytest.raises(MissingPackageError, match=r"Subset is torch's own.* write ds\[indices\]"):
+        from loaderx.compat.torch import Subset  # noqa: F401
+    with pytest.raises(MissingPackageError, match=r"^ConcatDataset is torch's own: pip install t"):
+        data.Dataset() + data.Dataset()
+
+
+def test_get_worker_info():
+    class Telling(Squares):
+        def __getitem__(self, index):
+            return data.get_worker_info() is None
+
+    assert all(batch.all() for batch in data.DataLoader(Telling(4), 2, num_workers=1))
 
 
 # States -----------------------------------------------------------------------------------------
@@ -496,7 +640,8 @@ def test_a_state_continues_at_every_batch(options):
     def make():
         options.setdefault("batch_size", 4)
         shuffle = "sampler" not in options
-        return data.DataLoader(Squares(20 if shuffle else 40), shuffle=shuffle, **options)
+        records = Squares(20 if shuffle else 40)
+        return data.DataLoader(records, shuffle=shuffle, generator=1, **options)
 
     def take(loader):
         return [np.asarray(batch[1]).tolist() for batch in loader]
@@ -535,6 +680,9 @@ def test_damaged_states_are_refused(state):
         data.DataLoader(Squares(4)).load_state_dict(state)
     with pytest.raises(StateError, match="epoch must be a whole number"):
         data.DataLoader(Squares(4)).load_state_dict({"version": 1, "epoch": -1, "state": None})
+    with pytest.raises(StateError, match="seed must be a whole number"):
+        damaged = {"version": 1, "epoch": 1, "seed": "1", "state": None}
+        data.DataLoader(Squares(4)).load_state_dict(damaged)
 
 
 # The tutorials of JAX ---------------------------------------------------------------------------
@@ -606,34 +754,3 @@ def test_no_warning_where_all_is_well():
         loader = data.DataLoader(Squares(20), batch_size=4, shuffle=True)
         for _ in range(3):
             list(loader)
-
-
-class TestTwoLoadersOfOneDataset:
-    """No hidden counter: an order depends on the arguments, not on what was made before."""
-
-    def test_draw_alike_with_a_warning(self):
-        dataset = Noisy(50)
-        one = data.DataLoader(dataset, batch_size=8, shuffle=True)
-        with pytest.warns(LoaderxWarning, match=r"another DataLoader shuffles this Noisy .*=1, or"):
-            other = data.DataLoader(dataset, batch_size=8, shuffle=True)
-        assert_same(one, other)
-
-    def test_differ_with_seeds(self):
-        dataset = Noisy(50)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            one, other = (
-                data.DataLoader(dataset, batch_size=8, shuffle=True, **seed)
-                for seed in ({}, {"generator": 1})
-            )
-            data.DataLoader(dataset, batch_size=8)  # it does not shuffle
-        batches = zip(one, other, strict=True)
-        assert all(not (a == b).all() for left, right in batches for a, b in zip(left, right))
-
-    def test_datasets_are_not_kept_alive(self):
-        dataset = Noisy(50)
-        data.DataLoader(dataset, shuffle=True)
-        kept = weakref.ref(dataset)
-        del dataset
-        gc.collect()
-        assert kept() is None

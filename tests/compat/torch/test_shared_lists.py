@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import pickle
 import tempfile
 from pathlib import Path
@@ -49,3 +50,12 @@ def test_the_file_is_removed(folder):
     del shared
     gc.collect()
     assert not list(Path(folder).iterdir())
+
+
+def test_a_fork_leaves_the_file(folder, monkeypatch):
+    lists = SharedLists(arrays([1]))
+    (path,) = folder.iterdir()
+    with monkeypatch.context() as forked:
+        forked.setattr(os, "getpid", lambda: -1)
+        del lists
+    assert path.exists()

@@ -140,3 +140,53 @@ def test_a_cached_function_of_a_module_is_imported_there():
     assert hasattr(shared, "cache_info")
     with DataLoader(Dataset.range(2).map(same).batch(2), engine=Processes(1)) as loader:
         assert next(iter(loader)).tolist() == [True, True]
+
+
+def test_torchs_dataset_classes_are_not_imported_in_workers():
+    """In the worker of this script there is no such module."""
+    done = run_script(
+        """
+        import sys, textwrap, types
+        import cloudpickle
+        import numpy as np
+        from loaderx import DataLoader, Dataset
+
+        NAME = "torch.utils.data.dataset"
+        TEXT = '''
+            class Base:
+                def __add__(self, other):
+                    return Both([self, other])
+
+            class Both(Base):
+                def __init__(self, parts):
+                    self.parts = parts
+
+                def __len__(self):
+                    return sum(map(len, self.parts))
+
+                def __getitem__(self, index):
+                    part, row = divmod(index, len(self.parts[0]))
+                    return self.parts[part][row]
+        '''
+        module = sys.modules[NAME] = types.ModuleType(NAME)
+        exec(textwrap.dedent(TEXT), vars(module))
+
+        class Squares(module.Base):
+            def __len__(self):
+                return 4
+
+            def __getitem__(self, index):
+                return np.array(index ** 2)
+
+        def is_imported(batch):
+            return batch, NAME in sys.modules
+
+        dataset = Dataset.from_source(Squares() + Squares()).batch(4).map(is_imported)
+        with DataLoader(dataset, engine="processes", num_workers=1) as loader:
+            for squares, there in loader:
+                print(squares.tolist(), there)
+        print(cloudpickle.list_registry_pickle_by_value())
+        """
+    )
+    line = "[0, 1, 4, 9] False\n"
+    assert done.stdout == 2 * line + "set()\n", done.stderr

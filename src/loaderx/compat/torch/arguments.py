@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import weakref
 from collections.abc import Iterable
 
-import numpy as np
-
 from loaderx import ArgumentError, ArgumentTypeError
-from loaderx.extend import check_int, warn_user
+from loaderx.extend import check_int
 
 
 def is_iterated(dataset: object) -> bool:
@@ -89,40 +85,3 @@ def check_workers(
     if not num_workers and (prefetch_factor is not None or persistent_workers):
         name = "persistent_workers" if prefetch_factor is None else "prefetch_factor"
         raise ArgumentError(f"`{name}` needs num_workers above 0.")
-
-
-def seed_of(generator: object) -> int:
-    """The seed of a generator; 0 without one."""
-    if generator is None:
-        return 0
-    if isinstance(generator, np.random.Generator):
-        return int(generator.integers(1 << 63))
-    initial = getattr(generator, "initial_seed", None)  # of a torch.Generator
-    if callable(initial):
-        return int(initial()) & ((1 << 63) - 1)
-    try:
-        return check_int("generator", generator, least=0)
-    except ArgumentTypeError:
-        raise ArgumentTypeError(
-            "`generator` must be a seed, or a generator of torch or NumPy; got "
-            f"{type(generator).__name__}."
-        ) from None
-
-
-_shuffled: weakref.WeakValueDictionary[int, object] = weakref.WeakValueDictionary()
-
-
-def warn_of_equal_orders(dataset: object) -> None:
-    """Warns if a loader of this dataset was shuffled with the default seed before.
-
-    In torch each loader would have its own order; here the order depends on the seed alone.
-    """
-    if _shuffled.get(id(dataset)) is dataset:
-        warn_user(
-            f"another DataLoader shuffles this {type(dataset).__name__} without a `generator`: "
-            "both give the same order, and the same random numbers, from their first epoch on. "
-            "Pass generator=1, or another number, to one of them. To read further epochs, "
-            "iterate over the same loader again."
-        )
-    with contextlib.suppress(TypeError):  # a list has no weak references
-        _shuffled[id(dataset)] = dataset

@@ -1,8 +1,8 @@
 """Detects changes of a dataset since its workers were started.
 
 Torch starts new workers in every epoch, which see ``dataset.transform = other`` between two epochs.
-Starting workers takes long, so here they stay while the attributes of the dataset, and of the
-objects in it, are the same.  Changes inside an array or a long list are not detected.
+Starting workers takes long, so here they stay, and get the dataset again if an attribute of it, or
+of the objects in it, has changed.  Changes inside an array or a long list are not detected.
 """
 
 from __future__ import annotations

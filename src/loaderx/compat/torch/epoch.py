@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from loaderx import DataLoader as Runner
-from loaderx import LoaderIterator, LoaderxError, RecordError
+from loaderx import LoaderIterator, LoaderxError, RecordError, StateError
 from loaderx.compat.torch.collate import Tree
 
 State: TypeAlias = dict[str, Any]
+
+# What messages of loaderx name, and what it is here.
+_WORDS = {
+    r"map\(fetch, seed=\d+\)": "the dataset or `collate_fn`",
+    r"when the dataset was made": "when the loader was made",
+    r"Dataset\.open": "loaderx.Dataset.open",  # not the Dataset of this package
+    r"in \.map\(\)": "in the dataset or in `collate_fn`",
+    r"`init` of engines\.Processes": "`worker_init_fn`",
+    r"engine='(inline|threads)'": "num_workers=0",
+    r"Pass strict=False .*": "Give this loader the arguments that the saved one had.",
+}
 
 
 class Epoch(Iterator[Tree]):
@@ -32,9 +44,8 @@ class Epoch(Iterator[Tree]):
         except RecordError as error:
             raise _original(error) from None
         except LoaderxError as error:
-            if _said(error) == str(error):
-                raise
-            raise type(error)(_said(error)) from error.__cause__
+            error.args = (_in_own_words(str(error)),)
+            raise
         # Gathered rows of tuples are a tuple of arrays; torch's rule makes it a list.
         return list(batch) if self._as_lists and type(batch) is tuple else batch
 
@@ -52,7 +63,11 @@ class Epoch(Iterator[Tree]):
     def set_state(self, state: State) -> None:
         """Continues in the epoch where a state was taken."""
         if self._batches is not None:
-            self._batches.set_state(state)
+            try:
+                self._batches.set_state(state)
+            except StateError as error:
+                error.args = (_in_own_words(str(error)),)
+                raise
 
     def close(self) -> None:
         """Stops the work in the background; ``next`` starts it again."""
@@ -65,11 +80,14 @@ def _original(error: RecordError) -> BaseException:
     cause = error.__cause__
     # A StopIteration would end the user's loop without an error.
     if cause is None or isinstance(cause, StopIteration):
+        error.detail = _in_own_words(error.detail)
         return error
-    cause.add_note(f"loaderx: {_said(error)}")
+    cause.add_note(f"loaderx: {_in_own_words(str(error))}")
     return cause
 
 
-def _said(error: LoaderxError) -> str:
-    """The message with advice for this class, which has no `engine`."""
-    return str(error).replace("engine='threads'", "num_workers=0")
+def _in_own_words(message: str) -> str:
+    """A message with advice for this class, which has no `engine`."""
+    for theirs, own in _WORDS.items():
+        message = re.sub(theirs, own, message)
+    return message

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loaderx.compat.torch.collate import Tree, arrays_of
+from loaderx.compat.torch.sent_dataset import SentDataset
 
 if TYPE_CHECKING:
     from numpy.random import MT19937
@@ -42,15 +43,15 @@ class FetchBatch:
 
     dataset: MapStyle
     collate: Callable[[list[Tree]], Tree]
+    sent: SentDataset
 
     def __call__(self, indices: npt.NDArray[np.int64] | list[object], words: Sequence[int]) -> Tree:
         wanted = indices.tolist() if isinstance(indices, np.ndarray) else indices
+        dataset, collate = self.sent.newest((self.dataset, self.collate))
+        many = getattr(dataset, "__getitems__", None)
         with seeded(words):
-            return arrays_of(self.collate(self._records(wanted)))
-
-    def _records(self, indices: list[object]) -> list[Tree]:
-        many = getattr(self.dataset, "__getitems__", None)
-        return many(indices) if many else [self.dataset[index] for index in indices]
+            records = many(wanted) if many else [dataset[index] for index in wanted]
+            return arrays_of(collate(records))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -59,11 +60,13 @@ class FetchRecord:
 
     dataset: MapStyle
     convert: Callable[[Tree], Tree]
+    sent: SentDataset
 
     def __call__(self, index: object, words: Sequence[int]) -> Tree:
         wanted = index.item() if isinstance(index, np.generic) else index
+        dataset, convert = self.sent.newest((self.dataset, self.convert))
         with seeded(words):
-            return arrays_of(self.convert(self.dataset[wanted]))
+            return arrays_of(convert(dataset[wanted]))
 
 
 class Lists(Protocol):

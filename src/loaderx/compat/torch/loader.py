@@ -7,11 +7,13 @@ read at the start of its epoch, in this process; it need not be a torch sampler.
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 from loaderx import ArgumentError, ArgumentTypeError, StateError
-from loaderx.compat.torch import arguments
+from loaderx.compat.torch import arguments, seeds
 from loaderx.compat.torch.chains import Order
 from loaderx.compat.torch.collate import Tree, default_collate, default_convert
 from loaderx.compat.torch.epoch import Epoch, State
@@ -43,6 +45,14 @@ class Dataset(Generic[T_co]):
     def __getitem__(self, index: int) -> T_co:
         raise NotImplementedError(f"{type(self).__name__} needs a __getitem__(index).")
 
+    def __add__(self, other: object) -> Any:
+        words = importlib.import_module("loaderx.compat.torch")  # which imports this module
+        return words.ConcatDataset([self, other])
+
+
+def get_worker_info() -> None:
+    """None, as in torch's main process: the batches do not depend on workers."""
+
 
 class DataLoader:
     """NumPy batches of a dataset.
@@ -65,7 +75,9 @@ class DataLoader:
         drop_last: whether to leave out a last batch that is not full.
         timeout: a batch that takes longer (in seconds) is reported, with the stack of its worker.
         worker_init_fn: called first in each worker, with the worker's number.
-        generator: the seed, as a number or a generator of torch or NumPy; 0 by default.
+        generator: the seed, or a generator of torch or NumPy from which it is drawn.  Without it
+            the seed is drawn from torch's global generator, so `torch.manual_seed` decides.  In a
+            program without torch each loader has a seed of its own, the same in every run.
         prefetch_factor: the number of batches made ahead per worker; 2 by default.
         persistent_workers: None keeps workers until an attribute of the dataset changes; False
             starts new ones in every epoch, as torch does; True keeps them.
@@ -108,9 +120,11 @@ class DataLoader:
         self.generator, self.multiprocessing_context = generator, multiprocessing_context
         self.pin_memory, self.pin_memory_device = pin_memory, pin_memory_device
         self.persistent_workers, self.in_order = persistent_workers, in_order
-        if shuffle and generator is None:
-            arguments.warn_of_equal_orders(dataset)
-        order = Order(self.batch_size, self.drop_last, shuffle, arguments.seed_of(generator))
+        self._seed = seeds.fixed_seed(generator)
+        self._draws_seed = self._seed is None
+        # Numbered here, so that a seed from a state leaves the numbers of other loaders alone.
+        self._number = next(seeds.numbers) if generator is None else 0
+        order = Order(self.batch_size, self.drop_last, shuffle, self._seed or 0)
         self._settings = Settings(
             dataset, order, sampler, batch_sampler, self.collate_fn, num_workers, prefetch_factor,
             timeout, worker_init_fn, persistent_workers,
@@ -140,6 +154,7 @@ class DataLoader:
         return True  # otherwise `if loader` would call `len`, which some loaders do not have
 
     def __iter__(self) -> Iterator[Tree]:
+        self._draw_seed()
         resumed, self._resumed = self._resumed, None
         number = self._epoch if resumed is None else resumed["epoch"]
         self._epoch = number + 1
@@ -151,16 +166,28 @@ class DataLoader:
             self._current.set_state(resumed["state"])
         return self._current
 
+    def _draw_seed(self) -> None:
+        # Only now: programs call `torch.manual_seed` after they have made a loader, too.
+        if self._seed is None:
+            self._use_seed(seeds.drawn_seed(self.generator, self._number))
+
+    def _use_seed(self, seed: int) -> None:
+        order = dataclasses.replace(self._settings.order, seed=seed)
+        self._seed, self._settings = seed, dataclasses.replace(self._settings, order=order)
+        self._runs.close()
+        self._runs = Runs(self._settings)
+
     # State, as in torchdata's StatefulDataLoader ------------------------------------------
 
     def state_dict(self) -> State:
-        """The position, an epoch and its next batch, as a small dict for JSON."""
+        """The position, an epoch and its next batch, and the seed, as a small dict for JSON."""
+        self._draw_seed()
         if self._resumed is not None:
             return dict(self._resumed)
         number, state = self._epoch, None
         if self._current is not None and not self._current.is_done:
             number, state = self._current.number, self._current.get_state()
-        return {"version": STATE_VERSION, "epoch": number, "state": state}
+        return {"version": STATE_VERSION, "epoch": number, "seed": self._seed, "state": state}
 
     def load_state_dict(self, state_dict: State) -> None:
         """Continues where a state was taken: the next ``iter(loader)`` gives the rest of its epoch.
@@ -176,9 +203,12 @@ class DataLoader:
                 f"the state has version {state_dict['version']!r}; this loaderx reads "
                 f"{STATE_VERSION}."
             )
-        number = state_dict["epoch"]
-        if type(number) is not int or number < 0:
-            raise StateError(f"the state's epoch must be a whole number, got {number!r}.")
+        seed = state_dict.get("seed", 0)  # states had none when it was 0 for all loaders
+        for name, value in {"epoch": state_dict["epoch"], "seed": seed}.items():
+            if type(value) is not int or value < 0:
+                raise StateError(f"the state's {name} must be a whole number, got {value!r}.")
+        if self._draws_seed and seed != self._seed:
+            self._use_seed(seed)
         self._resumed = dict(state_dict)
         self._current = None
 

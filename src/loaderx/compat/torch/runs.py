@@ -1,12 +1,13 @@
 """Runs the epochs of a loader on a `loaderx.DataLoader` that is kept from one epoch to the next.
 
 It is made again if the next epoch has another description: other indices of a sampler, or other
-arrays.  Its workers are started again if they would have an old dataset.
+arrays.  Its workers get the dataset again if it has changed, or are started again.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -23,6 +24,7 @@ from loaderx.compat.torch.fetching import (
     WorkerInit,
     runs_of,
 )
+from loaderx.compat.torch.sent_dataset import SentDataset
 from loaderx.compat.torch.shared_lists import SharedLists
 from loaderx.engines import Auto, Engine, Inline, Processes
 from loaderx.extend import warn_user
@@ -110,11 +112,15 @@ class Runs:
     """The loader that runs the epochs."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+        self._settings, self._process = settings, os.getpid()
         self._runner: DataLoader[Tree] | None = None
         self._records = 0  # of the dataset, when the runner was made
         self._shared: SharedLists | None = None  # the indices of this epoch, for workers
         self._seen: Snapshot | None = None  # the dataset as workers, or the chain, have it
+        self._sent = SentDataset()
+
+    def __reduce__(self) -> tuple[type[Runs], tuple[Settings]]:
+        return Runs, (self._settings,)  # a copy of a loader has workers and files of its own
 
     def runner(self, epoch: int, *, is_idle: bool) -> DataLoader[Tree] | None:
         """The loader that runs an epoch; None if there is nothing to run.
@@ -122,10 +128,12 @@ class Runs:
         ``is_idle`` means that the last epoch has ended, and no worker reads its indices any more.
         """
         settings = self._settings
+        if self._process != os.getpid():  # in a fork, which must not write into the parent's files
+            self.__init__(settings)  # type: ignore[misc]
         lists = settings.lists()
         if lists is not None and not lists.lists:
             return None
-        if not self._is_fresh():
+        if not self._is_fresh(is_idle):
             self.close()
             self._runner = None if settings.gathers else self._runner
         if self._runner is None or not self._goes_on(lists, is_idle):
@@ -137,18 +145,21 @@ class Runs:
 
     def close(self) -> None:
         """Ends the workers; the next epoch starts others."""
+        self._sent.clear()
         if self._runner is not None:
             self._runner.close()
 
-    def _is_fresh(self) -> bool:
+    def _is_fresh(self, is_idle: bool) -> bool:
         """Whether the next epoch would see the dataset as it is now."""
-        keep = self._settings.persistent_workers
-        if self._seen is None or (keep and not self._settings.gathers):
+        keep, gathers = self._settings.persistent_workers, self._settings.gathers
+        if self._seen is None or (keep and not gathers):
             return True
-        if (keep is None or self._settings.gathers) and self._seen.holds():
+        if (keep is None or gathers) and self._seen.holds():
             return True
         self._seen = None
-        return False
+        settings = self._settings
+        can_send = keep is None and is_idle and not gathers
+        return can_send and self._sent.send((settings.dataset, settings.collate))
 
     def _goes_on(self, lists: ListedBatches | None, is_idle: bool) -> bool:
         """Whether the runner of the last epoch can also run the next one."""
@@ -166,10 +177,10 @@ class Runs:
             return Dataset.from_iterable(
                 IteratedBatches(dataset, order.batch_size, order.drop_last, collate)
             )
-        batch = FetchBatch(dataset, collate)
+        batch = FetchBatch(dataset, collate, self._sent)
         if lists is not None:
             return self._listed_chain(lists, batch)
-        fetch = batch if settings.is_batched else FetchRecord(dataset, collate)
+        fetch = batch if settings.is_batched else FetchRecord(dataset, collate, self._sent)
         given = settings.given_order
         if given is not None and not settings.is_sized:
             return Dataset.from_iterable(UnsizedBatches(given, order, fetch, epoch))

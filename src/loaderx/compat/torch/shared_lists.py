@@ -22,9 +22,7 @@ class SharedLists:
 
     def __init__(self, lists: Sequence[Indices]) -> None:
         self._sizes = _sizes(lists)
-        descriptor, self._path = tempfile.mkstemp(prefix="loaderx-order-")
-        os.close(descriptor)
-        weakref.finalize(self, _remove, self._path)
+        self._path = shared_file(self, "order")
         length = len(lists) + sum(self._sizes)
         self._numbers = np.memmap(self._path, np.int64, "w+", shape=(length,))
         self._fill(lists)
@@ -56,10 +54,18 @@ class SharedLists:
         return np.array(self._numbers[start : int(self._numbers[index])])
 
 
+def shared_file(owner: object, name: str) -> str:
+    """The path of an empty file that is removed with its owner."""
+    descriptor, path = tempfile.mkstemp(prefix=f"loaderx-{name}-")
+    os.close(descriptor)
+    weakref.finalize(owner, _remove, path, os.getpid())
+    return path
+
+
 def _sizes(lists: Sequence[Indices]) -> list[int]:
     return [len(one) for one in lists]
 
 
-def _remove(path: str) -> None:
-    if os.path.exists(path):
+def _remove(path: str, owner: int) -> None:
+    if os.getpid() == owner and os.path.exists(path):  # a fork leaves it to its parent
         os.unlink(path)

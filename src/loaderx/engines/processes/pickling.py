@@ -169,6 +169,23 @@ def dumps(value: object) -> bytes:
     return pickled
 
 
+@contextlib.contextmanager
+def torch_by_value() -> Iterator[None]:
+    """While pickling: torch's `Dataset`, `Subset` and the like are sent by value.
+
+    A worker that needs nothing else of torch then does not import it, which takes seconds.
+    """
+    module = sys.modules.get("torch.utils.data.dataset")
+    if module is None or module.__name__ in cloudpickle.list_registry_pickle_by_value():
+        yield
+        return
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
+
+
 def digest_of(work: Work) -> str | None:
     """A digest of all that workers get: the chain, its functions, the identity of its files.
 
@@ -227,7 +244,8 @@ def pickled_work(
             paths of the files that they read.  None: workers are processes of this machine.
     """
     try:
-        return _pickled(work, buffers, replaced, files=files)
+        with torch_by_value():
+            return _pickled(work, buffers, replaced, files=files)
     except LoaderxError:
         raise
     except Exception as error:
