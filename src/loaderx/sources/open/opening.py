@@ -16,7 +16,8 @@ from loaderx.errors import ArgumentError, FileError
 from loaderx.sources.adapt.objects import adapt
 from loaderx.sources.base import FileSource, Source
 from loaderx.sources.cache.folder import CacheArgument
-from loaderx.sources.cache.unpack import packing_of, unpack
+from loaderx.sources.cache.unpack import unpack
+from loaderx.sources.files.compressed import packing_of
 from loaderx.sources.files.paths import PathLike, find, listed_folders, plain_name, unpacked_name
 from loaderx.sources.format import (
     HEAD_BYTES,
@@ -227,16 +228,19 @@ def _files_and_format(
 
 
 def _unpack(files: list[str], options: OpenOptions) -> list[str]:
-    """The files, with compressed ones unpacked."""
-    alike = dict[str, bytes | None]()
+    """The files, with compressed ones unpacked, or marked as such if there is no folder."""
+    alike, packed = dict[str, bytes | None](), dict[str, bytes]()
     for file in files:
         # Behind URLs each check is a round trip: only one file of each suffix is checked.
         key = os.path.splitext(file_name(file))[1].lower() if is_url(file) else file
         if key not in alike:
             alike[key] = packing_of(_head(file, options))
-        magic = alike[key]
-        if magic is not None:
-            unpack(file, magic, options.cache)
+        if (magic := alike[key]) is not None:
+            packed[file] = magic
+    if options.cache.folder is None:
+        options.cache.files.packed.update(packed)
+    else:
+        unpack(packed, options.cache)
     return files
 
 

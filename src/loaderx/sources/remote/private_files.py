@@ -79,6 +79,37 @@ def lock(descriptor: int, *, shared: bool) -> None:
     fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
 
 
+@contextlib.contextmanager
+def locked(name: str, at: int) -> Iterator[None]:
+    """Holds the lock of a file that exists only for that; without, if the disk has no locks."""
+    opened = _lock_file(name, at)
+    try:
+        yield
+    finally:
+        if opened is not None:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=at)  # who waits for it will look whether it is still there
+            fcntl.flock(opened, fcntl.LOCK_UN)  # a forked process may have the descriptor, too
+            os.close(opened)
+
+
+def _lock_file(name: str, at: int) -> int | None:
+    while True:
+        opened = open_own(name, WRITE, at)
+        assert opened is not None
+        try:
+            lock(opened, shared=False)
+            if is_linked(opened, name, at):
+                return opened
+        except OSError:  # Lustre without flock, some NFS
+            os.close(opened)
+            return None
+        except BaseException:  # Ctrl-C while it waits
+            os.close(opened)
+            raise
+        os.close(opened)
+
+
 def try_lock(descriptor: int) -> bool:
     """Takes the exclusive lock of a file if it is free; an `OSError` if there are no locks."""
     if not HAS_LOCKS:
