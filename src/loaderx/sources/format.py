@@ -16,8 +16,6 @@ from loaderx.sources.cache.folder import CacheArgument, CacheFolder, cache_folde
 from loaderx.sources.files.file_system import LOCAL_FILES, FileSystems
 from loaderx.sources.files.paths import below
 
-HEAD_BYTES = 512  # read of a file for its magic bytes; a tar has them at byte 257
-
 
 class OpenOptions(Frozen):
     """The options of `Dataset.open` that formats get."""

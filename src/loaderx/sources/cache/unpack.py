@@ -9,15 +9,40 @@ from collections.abc import Mapping, Sequence
 
 from loaderx.errors import FileError
 from loaderx.sources.cache.folder import CacheFolder, CopyOf
-from loaderx.sources.files.compressed import in_threads, pieces_of, pieces_of_file, told_bytes
+from loaderx.sources.files.compressed import (
+    HEAD_BYTES,
+    in_threads,
+    packing_of,
+    pieces_of,
+    pieces_of_file,
+    told_bytes,
+)
 from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.files.paths import unpacked_name
 from loaderx.sources.progress import Progress, progress
-from loaderx.sources.remote.urls import file_name, harmless_name
+from loaderx.sources.remote.urls import file_name, harmless_name, is_url
 
 _KEPT_FREE = 64_000_000  # bytes of the disk that are left free
 _STEP = 1 << 20
+_MOST_RATIO = 1 << 15  # four bytes stand for at most 128 kB: who says more is damaged
 _HEAD, _TAIL = 32, 4  # bytes that may tell how large a file is unpacked
+
+
+def unpack_all(files: list[str], cache: CacheFolder) -> list[str]:
+    """The files, with compressed ones unpacked, or marked as such if there is no folder."""
+    alike, packed = dict[str, bytes | None](), dict[str, bytes]()
+    for file in files:
+        # Behind URLs each check is a round trip: only one file of each suffix is checked.
+        key = os.path.splitext(file_name(file))[1].lower() if is_url(file) else file
+        if key not in alike:
+            alike[key] = packing_of(cache.files.of(file).head(file, HEAD_BYTES))
+        if (magic := alike[key]) is not None:
+            packed[file] = magic
+    if cache.folder is None:
+        cache.files.packed.update(packed)
+    else:
+        unpack(packed, cache)
+    return files
 
 
 def unpack(packed: Mapping[str, bytes], cache: CacheFolder) -> None:
@@ -71,7 +96,8 @@ class _Packed:
         with self._cache.files.open(self.path) as packed:
             head = packed.read(_HEAD)
             packed.seek(max(0, self.size - _TAIL))
-            return max(self.size, told_bytes(head, packed.read(_TAIL), self._magic))
+            told = told_bytes(head, packed.read(_TAIL), self._magic)
+            return told if self.size < told < _MOST_RATIO * self.size else self.size
 
     def _unpack(self, folder: str) -> None:
         with (

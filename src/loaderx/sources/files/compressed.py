@@ -20,6 +20,7 @@ from loaderx.errors import FileError, MissingPackageError
 from loaderx.sources.mapping import reading
 from loaderx.tree import Array
 
+HEAD_BYTES = 512  # read of a file for its magic bytes; a tar has them at byte 257
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 ZLIB = b"\x78"  # too many files begin with it for `packing_of`
 # A byte of deflate stands for at most a kilobyte; of zstd, four bytes may stand for 128 kB.

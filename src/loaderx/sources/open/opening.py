@@ -16,11 +16,10 @@ from loaderx.errors import ArgumentError, FileError
 from loaderx.sources.adapt.objects import adapt
 from loaderx.sources.base import FileSource, Source
 from loaderx.sources.cache.folder import CacheArgument
-from loaderx.sources.cache.unpack import unpack
-from loaderx.sources.files.compressed import packing_of
+from loaderx.sources.cache.unpack import unpack_all
+from loaderx.sources.files.compressed import HEAD_BYTES
 from loaderx.sources.files.paths import PathLike, find, listed_folders, plain_name, unpacked_name
 from loaderx.sources.format import (
-    HEAD_BYTES,
     FileFormat,
     Folder,
     OpenOptions,
@@ -38,7 +37,6 @@ from loaderx.sources.formats.splits import (
 )
 from loaderx.sources.native.save_folder import check_complete
 from loaderx.sources.open.readme import readme_splits
-from loaderx.sources.remote.urls import file_name, is_url
 
 
 class Opened(NamedTuple):
@@ -204,7 +202,7 @@ def _folder_of_files(folder: Folder, options: OpenOptions, format: str | None) -
     kind = _named(name, folder.path)
 
     def opener(files: list[str]) -> OpenSplit:
-        return lambda: adapt(kind.open(_unpack(files, options), options))
+        return lambda: adapt(kind.open(unpack_all(files, options.cache), options))
 
     return Recognised(name, {split: opener(files) for split, files in grouped.items()})
 
@@ -212,7 +210,7 @@ def _folder_of_files(folder: Folder, options: OpenOptions, format: str | None) -
 def _files_and_format(
     files: list[str], options: OpenOptions, format: str | None
 ) -> tuple[list[str], FileFormat]:
-    _unpack(files, options)
+    unpack_all(files, options.cache)
     if format is not None:
         return files, _named(format, files[0])
     kinds = [_format_of(files[0], options)]
@@ -225,23 +223,6 @@ def _files_and_format(
                 "format at a time, and join the datasets with Dataset.concatenate."
             )
     return files, kinds[0]
-
-
-def _unpack(files: list[str], options: OpenOptions) -> list[str]:
-    """The files, with compressed ones unpacked, or marked as such if there is no folder."""
-    alike, packed = dict[str, bytes | None](), dict[str, bytes]()
-    for file in files:
-        # Behind URLs each check is a round trip: only one file of each suffix is checked.
-        key = os.path.splitext(file_name(file))[1].lower() if is_url(file) else file
-        if key not in alike:
-            alike[key] = packing_of(_head(file, options))
-        if (magic := alike[key]) is not None:
-            packed[file] = magic
-    if options.cache.folder is None:
-        options.cache.files.packed.update(packed)
-    else:
-        unpack(packed, options.cache)
-    return files
 
 
 def _format_of(file: str, options: OpenOptions) -> FileFormat:

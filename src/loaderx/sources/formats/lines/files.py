@@ -26,6 +26,7 @@ from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.files.parts import Located, Parts, Places
 from loaderx.sources.files.record_files import RecordFiles
 from loaderx.sources.formats.lines.index import Offsets, line_number
+from loaderx.sources.mapping import changed
 from loaderx.tree import Array
 
 FindLines = Callable[[Array, str], tuple[Offsets, Json]]
@@ -124,6 +125,8 @@ class LineFiles(RecordFiles):
         return at.moved(self._offsets[numbers]), self._offsets[numbers + 1]
 
     def _damaged(self, file: int) -> FileError:
+        if self.kept is not None:  # the index is in memory, and so is right
+            return changed(self.files.paths[file], "has been written to")
         return FileError(
             f"{self.files.paths[file]}: its index is damaged. Remove the cache folder, so that it "
             "is made again."

@@ -19,6 +19,7 @@ from loaderx.errors import ArgumentTypeError, FileError
 from loaderx.memory import Lend
 from loaderx.sources.base import BadRecordError, Indices, PadsLists, Problem, Source
 from loaderx.sources.cache.folder import CacheArgument, Json, cache_folder
+from loaderx.sources.cache.unpack import unpack_all
 from loaderx.sources.columns.padded import PaddedColumns
 from loaderx.sources.files.paths import PathLike, find
 from loaderx.sources.format import OpenOptions
@@ -79,7 +80,9 @@ class Jsonl(PadsLists, LineSource):
         if isinstance(columns, str):
             raise ArgumentTypeError(f"`columns` must be a list of names: write [{columns!r}].")
         dtypes = checked_types(types, others="object, for values as they are")
-        self._lines = self._reader = LineFiles(files.files, "json", 1, _find, folder)
+        self._lines = self._reader = LineFiles(
+            unpack_all(files.files, folder), "json", 1, _find, folder
+        )
         self._lines.check_any()
         self._lines.are_alike = len(set(map(str, self._lines.notes))) == 1
         where = self._lines.files.paths[0]

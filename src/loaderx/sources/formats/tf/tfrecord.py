@@ -18,14 +18,14 @@ import numpy as np
 from loaderx.errors import ArgumentError, ArgumentTypeError, FileError
 from loaderx.sources.base import Indices, Source
 from loaderx.sources.cache.folder import CacheArgument, CacheFolder, IndexedFile, cache_folder
-from loaderx.sources.cache.unpack import unpack
+from loaderx.sources.cache.unpack import unpack, unpack_all
 from loaderx.sources.columns.elements import file_bytes
 from loaderx.sources.files.cold import Span
-from loaderx.sources.files.compressed import ZLIB, packing_of
+from loaderx.sources.files.compressed import HEAD_BYTES, ZLIB
 from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.files.parts import Located, in_places
 from loaderx.sources.files.paths import PathLike, find
-from loaderx.sources.format import HEAD_BYTES, OpenOptions
+from loaderx.sources.format import OpenOptions
 from loaderx.sources.formats.tf.decoders import (
     NO_FILL,
     Bytes,
@@ -81,8 +81,7 @@ class TFRecord(ExampleSource):
         found = find(path, kept.files)
         if found.folder is not None:
             raise ArgumentError(f"{found.folder} is a folder: give files, or a pattern.")
-        magics = {file: packing_of(_head(file, kept)) for file in found.files}
-        unpack({file: magic for file, magic in magics.items() if magic is not None}, kept)
+        unpack_all(found.files, kept)
         options = OpenOptions(
             columns=None if columns is None else tuple(columns),
             decode=True,
