@@ -151,6 +151,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         decode: bool = True,
         fill: Mapping[str, object] | None = None,
         cache: str | os.PathLike[str] | bool | None = None,
+        version: int | str | None = None,
     ) -> Dataset[dict[str, Leaf]]:
         """The records of files: a file, a folder, a pattern, a list of either, or URLs of these.
 
@@ -169,6 +170,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
             cache: the folder for indexes, copies and downloads; by default ``$LOADERX_CACHE`` or
                 ``~/.cache/loaderx``.  With False, only downloads are kept on disk: files behind
                 URLs are still fetched into the default folder.
+            version: the number or the tag of a version, for a Lance dataset; the newest by default.
         """
         from loaderx.sources.open.opening import open_path  # a dozen formats: slow to import
 
@@ -180,6 +182,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
             decode=decode,
             fill=fill,
             cache=cache,
+            version=version,
         )
         parts = []
         for source, start, stop in found:

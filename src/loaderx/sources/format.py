@@ -24,6 +24,7 @@ class OpenOptions(Frozen):
     decode: bool
     fill: Mapping[str, object]
     cache: CacheFolder
+    version: int | str | None = None  # of formats that keep several
 
     def chosen(self, have: list[str], where: str, *, fill_known: bool = True) -> list[str]:
         """The columns to read, in the requested order; all by default.
@@ -40,6 +41,7 @@ def open_options(
     decode: bool,
     fill: Mapping[str, object] | None,
     cache: CacheArgument,
+    version: int | str | None = None,
 ) -> OpenOptions:
     """The options, checked as far as possible before the format is known."""
     if columns is not None:
@@ -48,11 +50,14 @@ def open_options(
         raise ArgumentTypeError(
             f"`fill` must be a dict of values by column, such as {{'age': 0}}, got {fill!r}."
         )
+    if version is not None and (isinstance(version, bool) or not isinstance(version, (int, str))):
+        raise ArgumentTypeError(f"`version` must be a number or a tag, got {version!r}.")
     return OpenOptions(
         columns=None if columns is None else tuple(columns),
         decode=check_bool("decode", decode),
         fill=dict(fill or {}),
         cache=cache_folder(cache),
+        version=version,
     )
 
 

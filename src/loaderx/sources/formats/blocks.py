@@ -39,6 +39,7 @@ class BlockFiles(CopiedFiles, Protocol):
     """The shards of a dataset, whose records are decoded in blocks."""
 
     group_rows: npt.NDArray[np.int64]  # records of each block
+    shards: list[str]  # the names of files, or of what counts as such
     in_pieces: bool  # True if blocks are fetched when they are read
 
     def block(self, number: int) -> Mapping[str, ColumnData]:
@@ -56,9 +57,12 @@ OpenBlocks: TypeAlias = Callable[[], BlockFiles]
 def open_blocks(
     open_files: OpenBlocks, files: list[str], options: OpenOptions, label: str
 ) -> TableSource:
-    """The records of files that are decoded in blocks; ``label`` is the name of the format."""
+    """The records of files that are decoded in blocks; ``label`` is the name of the format.
+
+    A copy belongs to ``files``: it is made again if one of them has changed.
+    """
     if not options.cache.makes_copies:
-        return BlockSource(open_files(), files, options, label)
+        return BlockSource(open_files(), options, label)
     found = opened_copy(
         lambda: _copied(open_files, files, options, label),
         lambda folder: open_native(folder, options, label),
@@ -76,8 +80,9 @@ def _copied(open_files: OpenBlocks, files: list[str], options: OpenOptions, labe
     fill: Json = {name: repr(value) for name, value in sorted(options.fill.items())}
 
     def make(folder: str) -> None:
+        found = open_files()
         write_copy(
-            open_files(), files, folder, label=label.capitalize(), cache=options.cache.folder
+            found, found.shards, folder, label=label.capitalize(), cache=options.cache.folder
         )
 
     told: Json = [label, columns, fill]
@@ -92,9 +97,7 @@ class BlockSource(TableSource):
 
     is_mapped = False
 
-    def __init__(
-        self, found: BlockFiles, files: list[str], options: OpenOptions, label: str
-    ) -> None:
+    def __init__(self, found: BlockFiles, options: OpenOptions, label: str) -> None:
         self._parts = parts = Parts(found.group_rows)
         self.record_nbytes = found.nbytes // max(1, len(parts))
         self._blocks = found
@@ -112,7 +115,7 @@ class BlockSource(TableSource):
             label=label,
             classes=found.classes,
             shard_counts=found.counts,
-            shard_names=files,
+            shard_names=found.shards,
         )
 
     @property

@@ -85,6 +85,7 @@ FOLDER_FORMATS: tuple[FolderFormat, ...] = (
     ),
     _folder("idx"),
     _folder("images", "formats.image_folder"),
+    _folder("lance", marks="_versions"),
     _folder("mds"),
     _folder("loaderx", "native.reader", marks="loaderx.json"),
     _folder("npy"),

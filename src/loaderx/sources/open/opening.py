@@ -63,9 +63,10 @@ def open_path(
     decode: bool = True,
     fill: Mapping[str, object] | None = None,
     cache: CacheArgument = None,
+    version: int | str | None = None,
 ) -> list[Opened]:
     """The sources of a path, one after the other."""
-    options = open_options(columns, decode, fill, cache)
+    options = open_options(columns, decode, fill, cache, version)
     folders = listed_folders(path, options.cache.files)
     if len(folders) < 2:
         return _select(recognise(path, options, format), split, path)
@@ -132,11 +133,16 @@ def recognise(
 ) -> Recognised:
     """The format and the splits of a path."""
     try:
-        return _recognise(path, options, format)
+        found = _recognise(path, options, format)
     except (ArgumentError, FileError):
         if not register_installed():
             raise
-    return _recognise(path, options, format)  # again, with the formats of other packages
+        found = _recognise(path, options, format)  # again, with the formats of other packages
+    if options.version is not None and found.format != "lance":
+        raise ArgumentError(
+            f"`version` chooses one of a Lance dataset, and {path} is {found.format}: leave it out."
+        )
+    return found
 
 
 def _recognise(
