@@ -23,6 +23,7 @@ FOREIGN = {
     "hdf5.md",
     "image_folder.md",
     "images.md",
+    "lance.md",
     "parquet.md",
     "tfds.md",
 }  # these use libraries with threads of their own
