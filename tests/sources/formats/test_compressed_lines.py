@@ -233,23 +233,22 @@ import resource, sys
 from loaderx import Dataset
 
 dataset = Dataset.open(sys.argv[1], cache=False).shuffle(1, block="source", window=20_000)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-assert sum(len(batch["text"]) for batch in dataset.batch(1000)) == 12 * 20_000
+assert sum(len(batch["text"]) for batch in dataset.batch(1000)) == 24 * 20_000
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1000)
 """
 
 
 def test_memory_is_bounded(tmp_path, monkeypatch):
-    """Twelve files of 20 MB, with room for 60."""
+    """24 files of 20 MB, with room for three."""
     line = json.dumps({"text": "y" * 1000}).encode() + b"\n"
     packed = zstd_of(line * 20_000)
-    for number in range(12):
+    for number in range(24):
         (tmp_path / f"{number}.jsonl.zst").write_bytes(packed)
     monkeypatch.setenv("LOADERX_CHUNK_BYTES", "60000000")
     made = subprocess.run(
         [sys.executable, "-c", MEMORY, tmp_path], capture_output=True, text=True, check=True
     )
-    assert int(made.stdout) < 220, made.stdout
+    assert int(made.stdout) < 330, made.stdout
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.npy", "x.parquet"])

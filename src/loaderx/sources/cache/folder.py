@@ -157,9 +157,9 @@ class CacheFolder:
             self._say_once(error)
             return None
 
-    def has_copy(self, asked: CopyOf) -> bool:
-        """True if a copy need not be made."""
-        return self.folder is not None and _is_whole(self._place_of(asked))
+    def find_copy(self, asked: CopyOf) -> str | None:
+        """The folder of a copy; None if it is not in the cache."""
+        return None if self.folder is None else self._found(self._place_of(asked))
 
     def _place_of(self, asked: CopyOf) -> str:
         files = FileSet(asked.paths, files=self.files)
@@ -168,27 +168,30 @@ class CacheFolder:
         assert place is not None
         return place
 
-    def _find_or_make(self, asked: CopyOf) -> str:
-        place = self._place_of(asked)
-        if not is_usable(place):
-            raise _foreign(place)
+    def _found(self, place: str) -> str | None:
         if not _is_whole(place):
-            with turn(place):
-                if not _is_whole(place):  # another process may have made it while this one waited
-                    self._make_copy(place, asked)
+            return None
         _mark_as_used(place)
         self.used["copies"].append(place)
         return place
 
-    def _make_copy(self, place: str, asked: CopyOf) -> None:
+    def _find_or_make(self, asked: CopyOf) -> str:
+        place = self._place_of(asked)
+        if not is_usable(place):
+            raise _foreign(place)
+        if self._found(place) is None:
+            with turn(place):
+                if self._found(place) is None:  # no other process made it while this one waited
+                    self._make(place, asked)
+        return place
+
+    def _make(self, place: str, asked: CopyOf) -> None:
         with making(place, keep=_is_whole) as temporary:
             asked.make(temporary)
-            told: dict[str, Json] = {
-                "kind": asked.kind,
-                "version": asked.version,
-                "files": list(asked.paths),
-            }
+            told: dict[str, Json] = {"kind": asked.kind, "version": asked.version}
+            told["files"] = list(asked.paths)
             _write_description(temporary, {**told, "made": _made(temporary)})
+        self.used["copies"].append(place)
 
     # Notes ------------------------------------------------------------------------------------
 

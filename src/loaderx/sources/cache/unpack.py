@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from loaderx.errors import FileError
 from loaderx.sources.cache.folder import CacheFolder, CopyOf
@@ -18,6 +18,7 @@ from loaderx.sources.files.compressed import (
     told_bytes,
 )
 from loaderx.sources.files.file_set import FileSet
+from loaderx.sources.files.file_system import needs_folder
 from loaderx.sources.files.paths import unpacked_name
 from loaderx.sources.progress import Progress, progress
 from loaderx.sources.remote.urls import file_name, harmless_name, is_url
@@ -50,23 +51,20 @@ def unpack(packed: Mapping[str, bytes], cache: CacheFolder) -> None:
 
     ``packed`` has the magic bytes of their compression.  Several files are unpacked at once.
     """
-    files = [
-        _Packed(path, magic, cache)
-        for path, magic in packed.items()
-        if not cache.files.has_copy(path)
-    ]
-    missing = [one for one in files if not cache.has_copy(one.copy)]
-    if missing and cache.folder is not None:
+    paths = [path for path in packed if not cache.files.has_copy(path)]
+    files = [_Packed(path, packed[path], cache) for path in paths]
+    missing = [one for one in files if one.place is None]
+    if missing:
+        if cache.folder is None:
+            raise needs_folder(missing[0].path, "unpacked")
         _check_disk(missing, cache.folder, sum(one.least_bytes() for one in missing))
         more = f" and {len(missing) - 1} more files" if len(missing) > 1 else ""
         what = f"unpacking {file_name(missing[0].path)}{more}"
         with progress(what, sum(one.size for one in missing)) as shown:
-            for one in missing:
-                one.shown = shown
-            for _ in in_threads(lambda number, stop: missing[number].make(stop), len(missing)):
-                pass
+            list(in_threads(lambda n, stop: missing[n].make(stop, shown), len(missing)))
     for one in files:
-        cache.files.add_copy(one.path, os.path.join(cache.copy(one.copy), one.name))
+        assert one.place is not None
+        cache.files.add_copy(one.path, os.path.join(one.place, one.name))
 
 
 class _StoppedError(Exception):
@@ -74,20 +72,19 @@ class _StoppedError(Exception):
 
 
 class _Packed:
-    """A file, and the copy of it."""
-
-    shown: Progress | None = None
-    _stop: threading.Event | None = None
+    """A file, and the folder of its copy, if there is one."""
 
     def __init__(self, path: str, magic: bytes, cache: CacheFolder) -> None:
-        self.path, self._magic, self._cache, self.folder = path, magic, cache, cache.folder
+        self.path, self._magic, self._cache = path, magic, cache
         self.name = harmless_name(unpacked_name(path))
-        self.copy = CopyOf("unpacked", 2, [path], self._unpack)
         (self.size,) = FileSet([path], files=cache.files).sizes
+        self.place = cache.find_copy(self._copy(lambda folder: None))
 
-    def make(self, stop: threading.Event) -> None:
-        self._stop = stop
-        self._cache.copy(self.copy)
+    def _copy(self, make: Callable[[str], None]) -> CopyOf:
+        return CopyOf("unpacked", 2, [self.path], make)
+
+    def make(self, stop: threading.Event, shown: Progress) -> None:
+        self.place = self._cache.copy(self._copy(lambda folder: self._unpack(folder, stop, shown)))
 
     def least_bytes(self) -> int:
         """What the file needs at least; it is not always told how much it unpacks to."""
@@ -99,29 +96,30 @@ class _Packed:
             told = told_bytes(head, packed.read(_TAIL), self._magic)
             return told if self.size < told < _MOST_RATIO * self.size else self.size
 
-    def _unpack(self, folder: str) -> None:
+    def _unpack(self, folder: str, stop: threading.Event, shown: Progress) -> None:
         with (
             self._cache.files.open(self.path) as packed,
             open(os.path.join(folder, self.name), "wb", _STEP) as out,
         ):
             before = written = waiting = 0
+            cache = self._cache.folder or folder
             given = pieces_of_file(packed.read, self._magic)
             for piece in pieces_of(self.path, given, self._magic):
                 waiting += len(piece)
                 if waiting >= _STEP:
-                    if self._stop is not None and self._stop.is_set():
+                    if stop.is_set():
                         raise _StoppedError
-                    _check_disk([self], folder, written + waiting, written)
+                    _check_disk([self], cache, written + waiting, written)
                     written, waiting = written + waiting, 0
                 out.write(piece)
-                if self.shown is not None:
-                    self.shown.add(packed.tell() - before)
+                shown.add(packed.tell() - before)
                 before = packed.tell()
 
 
-def _check_disk(files: Sequence[_Packed], folder: str, needed: int, written: int = 0) -> None:
+def _check_disk(files: Sequence[_Packed], cache: str, needed: int, written: int = 0) -> None:
     """Refuses to fill the disk.  ``needed`` is the least that is known of the unpacked size."""
-    while not os.path.isdir(folder):  # the cache folder is made later
+    folder = cache
+    while not os.path.isdir(folder):  # it is made later
         folder = os.path.dirname(folder)
     disk = shutil.disk_usage(folder)
     kept = min(_KEPT_FREE, disk.total // 100)
@@ -129,7 +127,7 @@ def _check_disk(files: Sequence[_Packed], folder: str, needed: int, written: int
         others = f" and {len(files) - 1} more files" if len(files) > 1 else ""
         raise FileError(
             f"{files[0].path}{others}, unpacked, does not fit into the cache folder "
-            f"{files[0].folder}: it takes {needed / 1e6:,.0f} MB or more, and the disk has "
+            f"{cache}: it takes {needed / 1e6:,.0f} MB or more, and the disk has "
             f"{(disk.free + written) / 1e6:,.0f} MB free, of which {kept / 1e6:,.0f} MB are kept "
             "free. Give another folder with `cache=` or LOADERX_CACHE (`loaderx cache` shows what "
             "this one holds). Lines are read without a copy with cache=False."
