@@ -21,7 +21,6 @@ from loaderx.sources.files.compressed import (
     pieces_of,
     told_bytes,
     unpacked,
-    unpacked_head,
 )
 
 if sys.version_info >= (3, 14):
@@ -96,13 +95,6 @@ def test_little_comes_at_a_time_however_much_comes_out(magic, compress):
     with pytest.raises(FileError, match="enough"):
         unpacked("x", packed, magic, enough)
     assert np.diff([0, *sizes]).max() < 70e6
-
-
-@given(st.binary(max_size=70_000))
-def test_heads(content):
-    for magic, packed in ((GZIP, gzip.compress(content)), (ZSTD, zstd_of(content))):
-        head = packed.__getitem__
-        assert unpacked_head("x", lambda n, head=head: head(slice(n)), magic, 512) == content[:512]
 
 
 @pytest.mark.parametrize("size", [0, 1, 255, 256, 70_000, 300_000])

@@ -7,7 +7,6 @@ has lines and there is no such folder, into memory (`formats.lines.files`).
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import zlib
@@ -16,7 +15,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from loaderx.errors import FileError, MissingPackageError
+from loaderx.errors import MissingPackageError
 from loaderx.sources.mapping import reading
 from loaderx.tree import Array
 
@@ -25,7 +24,6 @@ GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 ZLIB = b"\x78"  # too many files begin with it for `packing_of`
 # A byte of deflate stands for at most a kilobyte; of zstd, four bytes may stand for 128 kB.
 _PIECE, _ZSTD_PIECE = 1 << 16, 1 << 11
-_HEAD_PIECE = 1 << 18  # a block of zstd has at most 128 kB, and is unpacked when it is complete
 _GZIP_BITS = 31  # as zlib calls it
 _MOST_THREADS = 8
 
@@ -90,18 +88,6 @@ def unpacked(path: str, packed: Array, magic: bytes, check: Callable[[int], None
     array = np.frombuffer(found, np.uint8)
     array.flags.writeable = False
     return array
-
-
-def unpacked_head(path: str, head: Callable[[int], bytes], magic: bytes, nbytes: int) -> bytes:
-    """The first bytes of the content; ``head`` gives those of the file."""
-    found, packed = b"", head(_HEAD_PIECE)
-    steps = (packed[at : at + _ZSTD_PIECE] for at in range(0, len(packed), _ZSTD_PIECE))
-    with contextlib.suppress(FileError):  # it ends here within a frame
-        for piece in pieces_of(path, steps, magic):
-            found += piece
-            if len(found) >= nbytes:
-                break
-    return found[:nbytes]
 
 
 def told_bytes(head: bytes, tail: bytes, magic: bytes) -> int:

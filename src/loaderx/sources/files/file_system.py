@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeAlias
 import numpy as np
 
 from loaderx.errors import FileError
-from loaderx.sources.files.compressed import unpacked_head
 from loaderx.sources.mapping import Identity, changed, map_array, open_regular
 from loaderx.sources.remote.urls import is_url, scheme_of
 from loaderx.tree import Array
@@ -152,22 +151,16 @@ class CopiedFiles(LocalFileSystem):
 
 
 class CompressedFiles(LocalFileSystem):
-    """Files that are compressed, and have no copy: only their heads can be read."""
+    """Files that are compressed, and that only `FileSystems.as_packed` reads as they are."""
 
-    def __init__(self, files: FileSystem, magics: Mapping[str, bytes]) -> None:
-        self._files, self._magics = files, magics
-
-    def is_file(self, path: str) -> bool:
-        return True
+    def __init__(self, files: FileSystem) -> None:
+        self._files = files
 
     def identity(self, path: str) -> FileIdentity:  # type: ignore[override]
         return self._files.identity(path)
 
     def head(self, path: str, nbytes: int) -> bytes:
-        def packed(nbytes: int) -> bytes:
-            return self._files.head(path, nbytes)
-
-        return unpacked_head(path, packed, self._magics[path], nbytes)
+        return self._files.head(path, nbytes)
 
     def open(
         self, path: str, identity: FileIdentity | None = None
@@ -211,7 +204,7 @@ class FileSystems:
         if self.has_copy(path):
             return self._copied
         if path in self.packed:
-            return CompressedFiles(self.remote() if is_url(path) else LOCAL, self.packed)
+            return CompressedFiles(self.remote() if is_url(path) else LOCAL)
         return self.remote() if is_url(path) else LOCAL
 
     def is_remote(self, path: str) -> bool:

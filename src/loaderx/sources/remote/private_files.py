@@ -81,33 +81,22 @@ def lock(descriptor: int, *, shared: bool) -> None:
 
 @contextlib.contextmanager
 def locked(name: str, at: int) -> Iterator[None]:
-    """Holds the lock of a file that exists only for that; without, if the disk has no locks."""
-    opened = _lock_file(name, at)
-    try:
-        yield
-    finally:
-        if opened is not None:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name, dir_fd=at)  # who waits for it will look whether it is still there
-            fcntl.flock(opened, fcntl.LOCK_UN)  # a forked process may have the descriptor, too
-            os.close(opened)
-
-
-def _lock_file(name: str, at: int) -> int | None:
-    while True:
-        opened = open_own(name, WRITE, at)
-        assert opened is not None
-        try:
-            lock(opened, shared=False)
+    """Holds the lock of a file that exists only for that; if the disk has no locks, holds none."""
+    with contextlib.ExitStack() as held:
+        while True:
+            opened = open_own(name, WRITE, at)
+            assert opened is not None
+            held.callback(os.close, opened)
+            with contextlib.suppress(OSError):  # Lustre without flock, some NFS
+                lock(opened, shared=False)
             if is_linked(opened, name, at):
-                return opened
-        except OSError:  # Lustre without flock, some NFS
-            os.close(opened)
-            return None
-        except BaseException:  # Ctrl-C while it waits
-            os.close(opened)
-            raise
-        os.close(opened)
+                break
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(name, dir_fd=at)  # who waits for it looks whether it is still there
+                fcntl.flock(opened, fcntl.LOCK_UN)  # a forked process may have the descriptor, too
 
 
 def try_lock(descriptor: int) -> bool:

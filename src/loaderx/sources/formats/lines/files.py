@@ -71,7 +71,8 @@ class LineFiles(RecordFiles):
     def __init__(
         self, paths: list[str], kind: str, version: int, find: FindLines, cache: CacheFolder
     ) -> None:
-        magics = {path: magic for path, magic in cache.files.packed.items() if path in set(paths)}
+        packed = cache.files.packed
+        magics = {path: packed[path] for path in paths if path in packed}
         files = FileSet(paths, files=cache.files.as_packed() if magics else cache.files)
         unpack = _Unpack(files, magics)
 
@@ -98,8 +99,7 @@ class LineFiles(RecordFiles):
     @property
     def nbytes(self) -> int:
         """The bytes of all files, unpacked."""
-        ends = self._stored.starts + self._stored.counts - 1
-        return int(self._offsets[ends[self._stored.counts > 0]].sum())
+        return int(self._offsets[self._stored.ends - 1].sum())
 
     def together(self, indices: Indices) -> AbstractContextManager[object]:
         """Holds the files of these records while they are read."""
