@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from loaderx.errors import FileError
 from loaderx.sources.cache.folder import CacheFolder, CopyOf
@@ -57,8 +57,9 @@ def unpack(packed: Mapping[str, bytes], cache: CacheFolder) -> None:
     if missing:
         if cache.folder is None:
             raise needs_folder(missing[0].path, "unpacked")
-        _check_disk(missing, cache.folder, sum(one.least_bytes() for one in missing))
         more = f" and {len(missing) - 1} more files" if len(missing) > 1 else ""
+        needed = sum(one.least_bytes() for one in missing)
+        check_room(f"{missing[0].path}{more}, unpacked,", cache.folder, needed)
         what = f"unpacking {file_name(missing[0].path)}{more}"
         with progress(what, sum(one.size for one in missing)) as shown:
             list(in_threads(lambda n, stop: missing[n].make(stop, shown), len(missing)))
@@ -109,26 +110,25 @@ class _Packed:
                 if waiting >= _STEP:
                     if stop.is_set():
                         raise _StoppedError
-                    _check_disk([self], cache, written + waiting, written)
+                    check_room(f"{self.path}, unpacked,", cache, written + waiting, written)
                     written, waiting = written + waiting, 0
                 out.write(piece)
                 shown.add(packed.tell() - before)
                 before = packed.tell()
 
 
-def _check_disk(files: Sequence[_Packed], cache: str, needed: int, written: int = 0) -> None:
-    """Refuses to fill the disk.  ``needed`` is the least that is known of the unpacked size."""
+def check_room(what: str, cache: str, needed: int, written: int = 0) -> None:
+    """Refuses to fill the disk of a cache folder; ``needed`` is the least that is known."""
     folder = cache
     while not os.path.isdir(folder):  # it is made later
         folder = os.path.dirname(folder)
     disk = shutil.disk_usage(folder)
     kept = min(_KEPT_FREE, disk.total // 100)
     if disk.free - (needed - written) < kept:
-        others = f" and {len(files) - 1} more files" if len(files) > 1 else ""
         raise FileError(
-            f"{files[0].path}{others}, unpacked, does not fit into the cache folder "
-            f"{cache}: it takes {needed / 1e6:,.0f} MB or more, and the disk has "
-            f"{(disk.free + written) / 1e6:,.0f} MB free, of which {kept / 1e6:,.0f} MB are kept "
-            "free. Give another folder with `cache=` or LOADERX_CACHE (`loaderx cache` shows what "
-            "this one holds). Lines are read without a copy with cache=False."
+            f"{what} does not fit into the cache folder {cache}: it takes {needed / 1e6:,.0f} MB "
+            f"or more, and the disk has {(disk.free + written) / 1e6:,.0f} MB free, of which "
+            f"{kept / 1e6:,.0f} MB are kept free. Give another folder with `cache=` or "
+            "LOADERX_CACHE (`loaderx cache` shows what this one holds). Lines, Parquet and Lance "
+            "are read without a copy with cache=False."
         )

@@ -19,6 +19,7 @@ from loaderx.sources.adapt.chunked import chunk_counts
 from loaderx.sources.adapt.kept_chunks import KeptChunks
 from loaderx.sources.base import Indices
 from loaderx.sources.cache.folder import CopyOf, Json
+from loaderx.sources.cache.unpack import check_room
 from loaderx.sources.columns.build import DataArrays, build_column
 from loaderx.sources.columns.column import Column
 from loaderx.sources.columns.data import ColumnData
@@ -80,10 +81,10 @@ def _copied(open_files: OpenBlocks, files: list[str], options: OpenOptions, labe
     fill: Json = {name: repr(value) for name, value in sorted(options.fill.items())}
 
     def make(folder: str) -> None:
-        found = open_files()
-        write_copy(
-            found, found.shards, folder, label=label.capitalize(), cache=options.cache.folder
-        )
+        found, cache = open_files(), options.cache.folder or folder
+        others = f" and {len(found.shards) - 1} more" if len(found.shards) > 1 else ""
+        check_room(f"a copy of {found.shards[0]}{others}", cache, found.nbytes)
+        write_copy(found, found.shards, folder, label=label.capitalize(), cache=cache)
 
     told: Json = [label, columns, fill]
     return options.cache.copy(CopyOf("copied", _VERSION, files, make, told))
