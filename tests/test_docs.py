@@ -26,6 +26,7 @@ FOREIGN = {
     "images.md",
     "jax.md",
     "keras.md",
+    "lance.md",
     "llm.md",
     "nnx.md",
     "optax_schedules.md",

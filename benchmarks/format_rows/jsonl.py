@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ import numpy as np
 
 NEEDS = ["msgspec", "datasets"]
 BATCH = 256
+WINDOW = 16_000
 TEXT = "the quick brown fox jumps over a lazy dog while readers parse every line"
 
 
@@ -26,6 +28,10 @@ def write(folder: Path, quick: bool) -> None:
             text = " ".join(words[rng.integers(0, len(words), 270)])
             text = f"{text} naïve" if number % 10 == 0 else text
             file.write(json.dumps({"id": number, "text": text}, ensure_ascii=False) + "\n")
+    lines = (folder / "text.jsonl").read_bytes().splitlines(keepends=True)
+    for part in range(8):
+        with gzip.open(folder / f"packed-{part}.jsonl.gz", "wb", 6) as packed:
+            packed.write(b"".join(lines[part * rows // 8 : (part + 1) * rows // 8]))
     with open(folder / "tokens.jsonl", "w") as file:
         for number in range(rows // 10):
             tokens = rng.integers(0, 50_000, rng.integers(100, 300)).tolist()
@@ -49,6 +55,30 @@ def loaderx(
                 yield len(batch["id"])
 
     return batches
+
+
+def packed(folder: Path) -> Iterator[int]:
+    """Compressed files without a copy; half of them may be kept unpacked."""
+    os.environ["LOADERX_CHUNK_BYTES"] = str((folder / "text.jsonl").stat().st_size // 2)
+    from loaderx import DataLoader, Dataset
+
+    dataset = Dataset.open(folder / "packed-*.jsonl.gz", cache=False)
+    dataset = dataset.shuffle(0, block="source", window=WINDOW).repeat().batch(BATCH)
+    with DataLoader(dataset, engine="inline") as loader:
+        for batch in loader:
+            yield len(batch["id"])
+
+
+def streaming(folder: Path) -> Iterator[int]:
+    os.environ["HF_DATASETS_OFFLINE"] = "1"
+    from datasets import load_dataset
+
+    files = str(folder / "packed-*.jsonl.gz")
+    dataset = load_dataset("json", data_files=files, split="train", streaming=True)
+    dataset = dataset.shuffle(seed=0, buffer_size=WINDOW)
+    while True:
+        for batch in dataset.iter(BATCH):
+            yield len(batch["id"])
 
 
 def copy(folder: Path) -> Iterator[int]:
@@ -110,6 +140,8 @@ CONTENDERS = {
     "loaderx, tokens": loaderx("tokens"),
     "datasets, tokens": hugging_face("tokens"),
     "copy": copy,
+    "loaderx, gzip, no copy, blocks": packed,
+    "datasets, gzip, streaming": streaming,
 }
 BARS = [
     ("loaderx", "datasets", 3.0),
@@ -117,4 +149,5 @@ BARS = [
     ("loaderx, in sequence, parsed without msgspec", "json.loads, in sequence", 1.0),
     ("loaderx, tokens", "datasets, tokens", 1.0),
     ("copy", "json.loads, in sequence", 1.0),
+    ("loaderx, gzip, no copy, blocks", "datasets, gzip, streaming", 1.5),
 ]

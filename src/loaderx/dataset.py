@@ -152,6 +152,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         fill: Mapping[str, object] | None = None,
         cache: str | os.PathLike[str] | bool | None = None,
         storage_options: Mapping[str, object] | None = None,
+        version: int | str | None = None,
     ) -> Dataset[dict[str, Leaf]]:
         """The records of files: a file, a folder, a pattern, a list of either, or URLs of these.
 
@@ -174,6 +175,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
                 URLs are still fetched into the default folder.
             storage_options: for URLs (``docs/remote.md``): ``{"headers": {...}}`` for HTTP,
                 ``{"token": ...}`` for ``hf://``, ``{"key": ..., "secret": ...}`` for S3, ....
+            version: the number or the tag of a version, for a Lance dataset; the newest by default.
         """
         from loaderx.sources.decoding import check_decode
         from loaderx.sources.open.opening import open_path  # a dozen formats: slow to import
@@ -187,6 +189,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
             fill=fill,
             cache=cache,
             storage_options=storage_options,
+            version=version,
         )
         parts = []
         for source, start, stop in found:

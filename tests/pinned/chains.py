@@ -56,6 +56,7 @@ from tests.pinned.inputs import (
     to_lists,
     total,
     without_mask,
+    write_versions,
 )
 
 CHAINS: dict[str, Callable[[Path], Dataset[Any]]] = {}
@@ -225,6 +226,12 @@ def source_saved(folder):
             shard=shard,
         )
     return Dataset.open(folder / "saved", decode=False).shuffle(4).batch(3)
+
+
+@chain
+def source_version(folder):
+    place, cache = write_versions(folder)
+    return Dataset.open(place, version=2, cache=cache).shuffle(3).batch(4)
 
 
 @chain

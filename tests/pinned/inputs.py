@@ -10,6 +10,8 @@ Worker processes import this module: it must stay light.
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,6 +144,32 @@ def write_files(folder: Path) -> None:
     (folder / "columns").mkdir()
     for name, column in columns.items():
         np.save(folder / "columns" / f"{name}.npy", column)
+
+
+_VERSIONS = """
+import sys
+import lance, pyarrow as pa
+from loaderx import Dataset
+
+place, cache = sys.argv[1:]
+x = list(range(30))
+vectors = pa.array([[n, -n] for n in x], pa.list_(pa.float32(), 2))
+lance.write_dataset(pa.table({"x": x, "v": vectors}), place, max_rows_per_file=10)
+lance.dataset(place).delete("x % 7 = 3")
+lance.dataset(place).delete("x > 5")
+Dataset.open(place, version=2, cache=cache)
+"""
+
+
+def write_versions(folder: Path) -> tuple[Path, Path]:
+    """A Lance dataset of three versions, and a cache folder with a copy of the second.
+
+    They are made in another process: pylance leaves threads and descriptors behind.
+    """
+    place, cache = folder / "rows.lance", folder / "cache"
+    if not place.exists():
+        subprocess.run([sys.executable, "-c", _VERSIONS, place, cache], check=True)
+    return place, cache
 
 
 # Functions ------------------------------------------------------------------------------------

@@ -17,8 +17,6 @@ from loaderx.sources.decoding import DecodeArgument, Decoding, check_decode
 from loaderx.sources.files.file_system import LOCAL_FILES, FileSystems
 from loaderx.sources.files.paths import below
 
-HEAD_BYTES = 512  # read of a file for its magic bytes; a tar has them at byte 257
-
 
 class OpenOptions(Frozen):
     """The options of `Dataset.open` that formats get."""
@@ -27,6 +25,7 @@ class OpenOptions(Frozen):
     decode: Decoding
     fill: Mapping[str, object]
     cache: CacheFolder
+    version: int | str | None = None  # of formats that keep several
 
     def chosen(self, have: list[str], where: str, *, fill_known: bool = True) -> list[str]:
         """The columns to read, in the requested order; all by default.
@@ -45,6 +44,7 @@ def open_options(
     decode: DecodeArgument,
     fill: Mapping[str, object] | None,
     cache: CacheArgument,
+    version: int | str | None = None,
 ) -> OpenOptions:
     """The options, checked as far as possible before the format is known."""
     if columns is not None:
@@ -53,11 +53,14 @@ def open_options(
         raise ArgumentTypeError(
             f"`fill` must be a dict of values by column, such as {{'age': 0}}, got {fill!r}."
         )
+    if version is not None and (isinstance(version, bool) or not isinstance(version, (int, str))):
+        raise ArgumentTypeError(f"`version` must be a number or a tag, got {version!r}.")
     return OpenOptions(
         columns=None if columns is None else tuple(columns),
         decode=check_decode(decode),
         fill=dict(fill or {}),
         cache=cache_folder(cache),
+        version=version,
     )
 
 

@@ -7,8 +7,10 @@ import io
 import json
 import logging
 import os
+import shutil
 import subprocess
 import sys
+from collections import namedtuple
 
 import numpy as np
 import pyarrow as pa
@@ -135,6 +137,21 @@ def test_the_copy_is_made_once_and_said(tmp_path, cache, caplog):
     assert len(caplog.messages) == 1
     assert caplog.messages[0].startswith(f"copying 3 Parquet files into {cache}: 23 records, ")
     assert len(list((cache / "files").iterdir())) == 1
+
+
+def test_the_disk_is_looked_at_before_a_copy_is_written(tmp_path, cache, monkeypatch):
+    write_shards(tmp_path)
+    usage = namedtuple("usage", "total used free")(5000, 4000, 1000)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda folder: usage)
+        with pytest.raises(FileError) as caught:
+            Dataset.open(tmp_path, cache=cache)
+    message = str(caught.value)
+    begin = f"a copy of {tmp_path / 'a-1.parquet'} and 2 more does not fit into the cache folder"
+    assert message.startswith(f"{begin} {cache}: it takes 0 MB or more, and the disk has 0 MB free")
+    assert "Parquet and Lance are read without a copy with cache=False." in message
+    assert not list((cache / "files").iterdir())
+    assert len(Dataset.open(tmp_path, cache=cache)) == COUNT
 
 
 def test_a_copy_needs_no_pyarrow(tmp_path, cache):

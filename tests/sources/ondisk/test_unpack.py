@@ -84,20 +84,6 @@ def test_a_shard_of_mds_that_is_cut_off_is_refused(tmp_path):
         Dataset.open(folder)
 
 
-def test_little_memory_is_needed_however_much_comes_out(tmp_path):
-    """A frame of a kilobyte may hold a gigabyte: it is written as it is unpacked."""
-    from loaderx.sources.cache import unpack
-
-    packed, sizes = zstd_of(bytes(1 << 28)), []
-    path = tmp_path / "zeros.zst"
-    path.write_bytes(packed)
-    with path.open("rb") as file, unpack.open_zstd(file) as stream:
-        while piece := stream.read(1 << 20):
-            sizes.append(len(piece))
-    assert sum(sizes) == 1 << 28
-    assert max(sizes) <= 65 << 20
-
-
 def test_what_was_unpacked_is_unpacked_again_if_it_is_damaged(tmp_path):
     path, cache = tmp_path / "x.jsonl.zst", tmp_path / "cache"
     path.write_bytes(frames(1))

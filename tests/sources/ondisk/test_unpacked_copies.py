@@ -6,7 +6,8 @@ import errno
 import gzip
 import pickle
 import shutil
-import zlib
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -54,20 +55,90 @@ def test_a_full_disk_is_not_blamed_on_the_data(packed, tmp_path, monkeypatch):
     assert not [*(tmp_path / "cache" / "files").iterdir()]
 
 
-@pytest.mark.parametrize("coming", ["the packed file", "what it unpacks to"])
-def test_the_disk_is_looked_at(packed, tmp_path, monkeypatch, coming):
-    free = packed.stat().st_size + 50 if coming == "what it unpacks to" else 10
+def zstd_frame(data):
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+
+        return zstd.compress(data)
+    return pytest.importorskip("zstandard").ZstdCompressor().compress(data)
+
+
+@pytest.mark.parametrize("suffix", ["gz", "zst"])
+def test_the_disk_is_looked_at(tmp_path, monkeypatch, suffix):
+    """Before anything is written: all files together, as far as they say what they need."""
+    lines, paths = LINES * 20_000, [tmp_path / f"{number}.jsonl.{suffix}" for number in range(2)]
+    for path in paths:
+        path.write_bytes(zstd_frame(lines) if suffix == "zst" else gzip.compress(lines, 1))
+    needed, bytes_free = 2 * len(lines) / 1e6, 2 * len(lines) - 1_000_000
 
     def disk_usage(folder):
-        return SimpleNamespace(total=5000, free=free)
+        return SimpleNamespace(total=5000, free=bytes_free)
 
     monkeypatch.setattr(unpack, "shutil", SimpleNamespace(disk_usage=disk_usage))
+    cache = tmp_path / "cache"
     with pytest.raises(FileError) as caught:
-        Dataset.open(packed, cache=tmp_path / "cache")
-    assert f"{packed}, unpacked, does not fit into the cache folder: its disk has 0 MB free" in str(
-        caught.value
-    )
+        Dataset.open(tmp_path / f"*.jsonl.{suffix}", cache=cache)
+    message = str(caught.value)
+    assert f"{paths[0]} and 1 more files, unpacked, does not fit into the cache folder" in message
+    assert f"cache folder {cache}: it takes {needed:,.0f} MB or more, and the disk has" in message
+    assert f"has {bytes_free / 1e6:,.0f} MB free, of which 0 MB are kept free" in message
+    assert "Give another folder with `cache=` or LOADERX_CACHE" in message
+    assert not cache.exists()
+
+
+def test_the_disk_is_looked_at_while_a_file_is_written(tmp_path, monkeypatch):
+    """Members that are not the last one say nothing."""
+    lines, path = LINES * 20_000, tmp_path / "x.jsonl.gz"
+    path.write_bytes(gzip.compress(lines, 1) + gzip.compress(b"\n"))
+
+    def disk_usage(folder):
+        written = sum(one.stat().st_size for one in (tmp_path / "cache").rglob("*.jsonl"))
+        return SimpleNamespace(total=5000, free=2_000_000 - written)
+
+    monkeypatch.setattr(unpack, "shutil", SimpleNamespace(disk_usage=disk_usage))
+    with pytest.raises(FileError, match=r"it takes [0-9] MB or more, and the disk has 2 MB free"):
+        Dataset.open(path, cache=tmp_path / "cache")
     assert not [*(tmp_path / "cache" / "files").iterdir()]
+
+
+OPENS = """
+import os, sys, time
+from loaderx import Dataset
+
+path, cache, meeting = sys.argv[1:]
+begun = []
+
+
+def hear(event, told):
+    if event == "os.mkdir" and os.path.basename(os.path.dirname(told[0])) == "files":
+        begun.append(told[0])
+
+
+sys.addaudithook(hear)
+os.mkdir(os.path.join(meeting, str(os.getpid())))
+while len(os.listdir(meeting)) < 4:
+    time.sleep(0.01)
+print(len(Dataset.open(path, cache=cache)), len(begun))
+"""
+
+
+def test_processes_that_open_at_once_make_one_copy(tmp_path):
+    """One of them makes it; the others wait for it, and then find it."""
+    meeting, text = tmp_path / "meeting", LINES * 10_000
+    meeting.mkdir()
+    for number in range(3):
+        (tmp_path / f"{number}.jsonl.gz").write_bytes(gzip.compress(text, 1))
+    arguments = [sys.executable, "-c", OPENS, tmp_path / "*.jsonl.gz", tmp_path / "cache", meeting]
+    made = [
+        subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    found = [one.communicate() for one in made]
+    assert [error for _, error in found] == [""] * 4
+    counts, begun = zip(*(out.split() for out, _ in found))
+    assert set(counts) == {f"{60 * 10_000}"}
+    assert sum(map(int, begun)) == 4  # three unpacked files, and the columns of all of them
+    assert not list((tmp_path / "cache" / "locks").iterdir())
 
 
 @pytest.mark.parametrize(
@@ -117,13 +188,6 @@ def test_folders_tell_columns_of_unpacked_files(tmp_path):
     packed = tmp_path / "year=2024" / "x.parquet.gz"
     packed.write_bytes(gzip.compress((tmp_path / "x.parquet").read_bytes()))
     assert int(Dataset.open(packed, cache=tmp_path / "cache")[1]["year"]) == 2024
-
-
-def test_zlib_streams_that_are_cut_off(tmp_path):
-    payload = zlib.compress(b"".join(bytes([n % 7]) * n for n in range(3000)))
-    (tmp_path / "x").write_bytes(payload[:-20])
-    with (tmp_path / "x").open("rb") as file, pytest.raises(FileError, match="does not end"):
-        list(unpack.pieces_of("x", file, unpack.ZLIB))
 
 
 def test_a_name_behind_a_url_stays_in_the_cache():

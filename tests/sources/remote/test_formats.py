@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import struct
 from pathlib import Path
 
@@ -200,11 +201,32 @@ def test_single_files(server, tmp_path, cache):
 
 
 def test_packed_files(server, tmp_path, cache):
-    import gzip
 
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"x": 1}\n{"x": 2}\n'))
     server.add(tmp_path)
     assert [one["x"] for one in Dataset.open(f"{server.url}/a.jsonl.gz", cache=cache)] == [1, 2]
+
+
+def test_compressed_lines_without_a_copy(server, tmp_path, monkeypatch):
+    """Each file is fetched whole, once, into the default folder; nothing is unpacked there."""
+    monkeypatch.setenv("LOADERX_CACHE", str(tmp_path / "cache"))
+    folder = write("jsonl", tmp_path / "data")
+    for path in list(folder.iterdir()):
+        path.with_suffix(".jsonl.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    server.add(folder)
+
+    def chain(path):
+        dataset = Dataset.open(path, cache=False)
+        return dataset.shuffle(1, block="source", window=10).batch(BATCH).repeat(2)
+
+    expected = list(chain(folder))
+    found = chain(f"{server.url}/part-{{0..2}}.jsonl.gz")
+    assert_same(DataLoader(found, engine="inline"), expected)
+    assert_same(DataLoader(found, engine="processes", num_workers=2), expected)
+    assert server.fetched_twice() == {}
+    assert [one.name for one in (tmp_path / "cache").iterdir()] == ["downloads"]
+    assert not list((tmp_path / "cache").rglob("*.jsonl"))
 
 
 def test_classes_with_options(server, tmp_path, cache):

@@ -11,9 +11,10 @@ Indexes and copies have an ``index.json``, written last, with a checksum of itse
 time of the last use.  A damaged entry is made again.  A key is a hash of the kind, its version, and
 each file's absolute path, size and stamp (of a local file: inode, mtime and ctime), so the entry of
 a file that has changed is never found.  An entry is made under another name, and renamed when it is
-complete: two processes may make one at once, and a killed process leaves nothing that could be
-taken for an entry; its remains are removed when something is made next.  A folder that cannot be
-written to is no error: indexes are then kept in memory, and a warning says so once.
+complete: two processes may make an index at once.  One makes a copy while the others wait for it
+(a lock in ``locks/``).  A killed process leaves nothing that could be taken for an entry; its
+remains are removed when something is made next.  A folder that cannot be written to is no error:
+indexes are then kept in memory, and a warning says so once.
 
 A new cache folder is readable by its user only.  Entries of other users, or in folders of other
 users, and links in place of entries are not used: where everybody can write, anybody may have put
@@ -41,17 +42,18 @@ from loaderx.errors import ArgumentTypeError, FileError, warn_user
 from loaderx.sources.cache.owners import ABANDONED_S, is_dead, own_mark
 from loaderx.sources.files.arrays import open_npy
 from loaderx.sources.files.file_set import FileSet
-from loaderx.sources.files.file_system import FileIdentity, FileSystems
+from loaderx.sources.files.file_system import FileIdentity, FileSystems, needs_folder
 from loaderx.sources.files.npy import NpyWriter
 from loaderx.sources.files.parts import Parts
 from loaderx.sources.progress import Progress, progress
-from loaderx.sources.remote.private_files import is_own
+from loaderx.sources.remote.private_files import HAS_LOCKS, is_own, locked, own_folder
 from loaderx.tree import Array
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 CacheArgument: TypeAlias = "bool | str | os.PathLike[str] | CacheFolder | None"
 
 INDEX, COPIES = SECTIONS = ("index", "files")
+TURNS = "locks"
 DESCRIPTION = "index.json"
 _CHECKED_BYTES = 1 << 24  # arrays up to this size are compared with their checksum
 
@@ -135,18 +137,15 @@ class CacheFolder:
 
     def copy(self, asked: CopyOf) -> str:
         """The folder of a copy, found in the cache or made now."""
-        what = f"{asked.paths[0]} must be {asked.kind} first"
         if self.folder is None:
-            raise FileError(
-                f"{what}, and there is no cache folder: leave `cache` out, or give a folder that "
-                "can be written to."
-            )
+            raise needs_folder(asked.paths[0], asked.kind)
         try:
             return self._find_or_make(asked)
         except OSError as error:
             raise FileError(
-                f"{what}, and the cache folder {self.folder} cannot be written to: {error}. Give "
-                "another one with `cache=`, or set LOADERX_CACHE."
+                f"{asked.paths[0]} must be {asked.kind} first, and the cache folder {self.folder} "
+                f"cannot be written to: {error}. Give another one with `cache=`, or set "
+                "LOADERX_CACHE."
             ) from error
 
     def copy_if_possible(self, asked: CopyOf) -> str | None:
@@ -159,22 +158,41 @@ class CacheFolder:
             self._say_once(error)
             return None
 
-    def _find_or_make(self, asked: CopyOf) -> str:
-        kind, version, paths, make, options = asked
-        files = FileSet(paths, files=self.files)
-        place = self._place(COPIES, key_of(kind, version, files.paths, files.identities, options))
+    def find_copy(self, asked: CopyOf) -> str | None:
+        """The folder of a copy; None if it is not in the cache."""
+        return None if self.folder is None else self._found(self._place_of(asked))
+
+    def _place_of(self, asked: CopyOf) -> str:
+        files = FileSet(asked.paths, files=self.files)
+        key = key_of(asked.kind, asked.version, files.paths, files.identities, asked.options)
+        place = self._place(COPIES, key)
         assert place is not None
-        if not is_usable(place):
-            raise _foreign(place)
-        if _is_whole(place):
-            _mark_as_used(place)
-        else:
-            with making(place, keep=_is_whole) as temporary:
-                make(temporary)
-                told: dict[str, Json] = {"kind": kind, "version": version, "files": list(paths)}
-                _write_description(temporary, {**told, "made": _made(temporary)})
+        return place
+
+    def _found(self, place: str) -> str | None:
+        if not _is_whole(place):
+            return None
+        _mark_as_used(place)
         self.used["copies"].append(place)
         return place
+
+    def _find_or_make(self, asked: CopyOf) -> str:
+        place = self._place_of(asked)
+        if not is_usable(place):
+            raise _foreign(place)
+        if self._found(place) is None:
+            with turn(place):
+                if self._found(place) is None:  # no other process made it while this one waited
+                    self._make(place, asked)
+        return place
+
+    def _make(self, place: str, asked: CopyOf) -> None:
+        with making(place, keep=_is_whole) as temporary:
+            asked.make(temporary)
+            told: dict[str, Json] = {"kind": asked.kind, "version": asked.version}
+            told["files"] = list(asked.paths)
+            _write_description(temporary, {**told, "made": _made(temporary)})
+        self.used["copies"].append(place)
 
     # Notes ------------------------------------------------------------------------------------
 
@@ -259,6 +277,21 @@ def key_of(
         for path, identity in zip(paths, identities, strict=True)
     ]
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
+
+
+@contextlib.contextmanager
+def turn(place: str) -> Iterator[None]:
+    """Lets one process make a copy, while those that want the same one wait.
+
+    Without locks (Windows, some network file systems) each makes its own.
+    """
+    folder, key = os.path.dirname(os.path.dirname(place)), os.path.basename(place)
+    _make_private(folder)
+    with contextlib.ExitStack() as held:
+        if HAS_LOCKS:
+            at = held.enter_context(own_folder(os.path.join(folder, TURNS)))
+            held.enter_context(locked(key, at))
+        yield
 
 
 @contextlib.contextmanager

@@ -2,141 +2,133 @@
 
 from __future__ import annotations
 
-import contextlib
-import gzip
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from typing import BinaryIO, Protocol, cast
+import threading
+from collections.abc import Callable, Mapping
 
-from loaderx.errors import FileError, MissingPackageError
+from loaderx.errors import FileError
 from loaderx.sources.cache.folder import CacheFolder, CopyOf
+from loaderx.sources.files.compressed import (
+    HEAD_BYTES,
+    in_threads,
+    packing_of,
+    pieces_of,
+    pieces_of_file,
+    told_bytes,
+)
+from loaderx.sources.files.file_set import FileSet
+from loaderx.sources.files.file_system import needs_folder
 from loaderx.sources.files.paths import unpacked_name
-from loaderx.sources.files.unpacking import ZlibStream
-from loaderx.sources.mapping import ByteReader, reading
-from loaderx.sources.progress import progress
-from loaderx.sources.remote.urls import file_name, harmless_name
+from loaderx.sources.progress import Progress, progress
+from loaderx.sources.remote.urls import file_name, harmless_name, is_url
 
-GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-ZLIB = b"\x78"  # too many files begin with it for `packing_of`
 _KEPT_FREE = 64_000_000  # bytes of the disk that are left free
-_PIECE = 1 << 20
-_ZSTD_PIECE = 1 << 11  # four bytes may stand for 128 kB, so this unpacks to at most 64 MB
+_STEP = 1 << 20
+_MOST_RATIO = 1 << 15  # four bytes stand for at most 128 kB: who says more is damaged
+_HEAD, _TAIL = 32, 4  # bytes that may tell how large a file is unpacked
 
 
-def packing_of(head: bytes) -> bytes | None:
-    """The magic bytes of the compression of a file; None: it is not compressed."""
-    return next((magic for magic in (GZIP, ZSTD) if head.startswith(magic)), None)
+def unpack_all(files: list[str], cache: CacheFolder) -> list[str]:
+    """The files, with compressed ones unpacked, or marked as such if there is no folder."""
+    alike, packed = dict[str, bytes | None](), dict[str, bytes]()
+    for file in files:
+        # Behind URLs each check is a round trip: only one file of each suffix is checked.
+        key = os.path.splitext(file_name(file))[1].lower() if is_url(file) else file
+        if key not in alike:
+            alike[key] = packing_of(cache.files.of(file).head(file, HEAD_BYTES))
+        if (magic := alike[key]) is not None:
+            packed[file] = magic
+    if cache.folder is None:
+        cache.files.packed.update(packed)
+    else:
+        unpack(packed, cache)
+    return files
 
 
-def unpack(path: str, magic: bytes, cache: CacheFolder) -> None:
-    """Redirects reads of a file to its unpacked copy, which is made if it is not in the cache."""
-    if cache.files.has_copy(path):
-        return
-    name = harmless_name(unpacked_name(path))
+def unpack(packed: Mapping[str, bytes], cache: CacheFolder) -> None:
+    """Redirects reads of files to their unpacked copies; those not in the cache are made.
 
-    def make(folder: str) -> None:
+    ``packed`` has the magic bytes of their compression.  Several files are unpacked at once.
+    """
+    paths = [path for path in packed if not cache.files.has_copy(path)]
+    files = [_Packed(path, packed[path], cache) for path in paths]
+    missing = [one for one in files if one.place is None]
+    if missing:
+        if cache.folder is None:
+            raise needs_folder(missing[0].path, "unpacked")
+        more = f" and {len(missing) - 1} more files" if len(missing) > 1 else ""
+        needed = sum(one.least_bytes() for one in missing)
+        check_room(f"{missing[0].path}{more}, unpacked,", cache.folder, needed)
+        what = f"unpacking {file_name(missing[0].path)}{more}"
+        with progress(what, sum(one.size for one in missing)) as shown:
+            list(in_threads(lambda n, stop: missing[n].make(stop, shown), len(missing)))
+    for one in files:
+        assert one.place is not None
+        cache.files.add_copy(one.path, os.path.join(one.place, one.name))
+
+
+class _StoppedError(Exception):
+    """Ends a thread: another one has failed, or the program ends."""
+
+
+class _Packed:
+    """A file, and the folder of its copy, if there is one."""
+
+    def __init__(self, path: str, magic: bytes, cache: CacheFolder) -> None:
+        self.path, self._magic, self._cache = path, magic, cache
+        self.name = harmless_name(unpacked_name(path))
+        (self.size,) = FileSet([path], files=cache.files).sizes
+        self.place = cache.find_copy(self._copy(lambda folder: None))
+
+    def _copy(self, make: Callable[[str], None]) -> CopyOf:
+        return CopyOf("unpacked", 2, [self.path], make)
+
+    def make(self, stop: threading.Event, shown: Progress) -> None:
+        self.place = self._cache.copy(self._copy(lambda folder: self._unpack(folder, stop, shown)))
+
+    def least_bytes(self) -> int:
+        """What the file needs at least; it is not always told how much it unpacks to."""
+        if self._cache.files.is_remote(self.path):
+            return self.size
+        with self._cache.files.open(self.path) as packed:
+            head = packed.read(_HEAD)
+            packed.seek(max(0, self.size - _TAIL))
+            told = told_bytes(head, packed.read(_TAIL), self._magic)
+            return told if self.size < told < _MOST_RATIO * self.size else self.size
+
+    def _unpack(self, folder: str, stop: threading.Event, shown: Progress) -> None:
         with (
-            cache.files.open(path) as packed,
-            progress(f"unpacking {file_name(path)}", os.fstat(packed.fileno()).st_size) as shown,
-            open(os.path.join(folder, name), "wb") as out,
+            self._cache.files.open(self.path) as packed,
+            open(os.path.join(folder, self.name), "wb", _STEP) as out,
         ):
-            _check_disk(path, folder, os.fstat(packed.fileno()).st_size)
-            before = 0
-            for piece in pieces_of(path, packed, magic):
-                _check_disk(path, folder, len(piece))
+            before = written = waiting = 0
+            cache = self._cache.folder or folder
+            given = pieces_of_file(packed.read, self._magic)
+            for piece in pieces_of(self.path, given, self._magic):
+                waiting += len(piece)
+                if waiting >= _STEP:
+                    if stop.is_set():
+                        raise _StoppedError
+                    check_room(f"{self.path}, unpacked,", cache, written + waiting, written)
+                    written, waiting = written + waiting, 0
                 out.write(piece)
                 shown.add(packed.tell() - before)
                 before = packed.tell()
 
-    folder = cache.copy(CopyOf("unpacked", 2, [path], make))
-    cache.files.add_copy(path, os.path.join(folder, name))
 
-
-def pieces_of(path: str, packed: BinaryIO, magic: bytes) -> Iterator[bytes]:
-    """The unpacked content of a file.  Only errors of the file itself become `FileError`."""
-    with reading(path), _OPENERS[magic](packed) as stream:
-        while piece := stream.read(_PIECE):
-            yield piece
-
-
-def _check_disk(path: str, folder: str, coming: int) -> None:
-    """Refuses to fill the disk: the unpacked size of a file is not known beforehand."""
+def check_room(what: str, cache: str, needed: int, written: int = 0) -> None:
+    """Refuses to fill the disk of a cache folder; ``needed`` is the least that is known."""
+    folder = cache
+    while not os.path.isdir(folder):  # it is made later
+        folder = os.path.dirname(folder)
     disk = shutil.disk_usage(folder)
     kept = min(_KEPT_FREE, disk.total // 100)
-    if disk.free - coming < kept:
+    if disk.free - (needed - written) < kept:
         raise FileError(
-            f"{path}, unpacked, does not fit into the cache folder: its disk has "
-            f"{disk.free / 1e6:,.0f} MB free, of which {kept / 1e6:,.0f} MB are kept free. "
-            "Give another folder with `cache=` or LOADERX_CACHE; `loaderx cache` shows what this "
-            "one holds."
+            f"{what} does not fit into the cache folder {cache}: it takes {needed / 1e6:,.0f} MB "
+            f"or more, and the disk has {(disk.free + written) / 1e6:,.0f} MB free, of which "
+            f"{kept / 1e6:,.0f} MB are kept free. Give another folder with `cache=` or "
+            "LOADERX_CACHE (`loaderx cache` shows what this one holds). Lines, Parquet and Lance "
+            "are read without a copy with cache=False."
         )
-
-
-def _gzip(file: BinaryIO) -> AbstractContextManager[BinaryIO]:
-    try:
-        from isal import igzip
-    except ImportError:
-        return cast("AbstractContextManager[BinaryIO]", gzip.GzipFile(fileobj=file))
-    return cast("AbstractContextManager[BinaryIO]", igzip.IGzipFile(fileobj=file))
-
-
-def open_zstd(file: BinaryIO) -> AbstractContextManager[BinaryIO]:
-    try:
-        from compression import zstd  # Python 3.14
-    except ImportError:
-        pass
-    else:
-        return cast("AbstractContextManager[BinaryIO]", zstd.ZstdFile(file))
-    try:
-        import zstandard
-    except ImportError as error:
-        raise MissingPackageError(
-            "a file compressed with zstd needs the package zstandard: "
-            "pip install 'loaderx-jax[zstd]'."
-        ) from error
-    stream = _ZstdFrames(file, lambda: zstandard.ZstdDecompressor().decompressobj())
-    return contextlib.nullcontext(cast(BinaryIO, stream))
-
-
-class _Frame(Protocol):
-    """The part of `zstandard.ZstdDecompressionObj` that is used."""
-
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, /) -> bytes: ...
-
-
-class _ZstdFrames:
-    """Unpacks consecutive frames of a file.
-
-    The reader of zstandard silently accepts a file that ends inside a frame; its decompression
-    objects know whether a frame has ended.
-    """
-
-    def __init__(self, file: BinaryIO, begin: Callable[[], _Frame]) -> None:
-        self._file, self._begin = file, begin
-        self._frame, self._rest, self._is_begun = begin(), b"", False
-
-    def read(self, nbytes: int) -> bytes:
-        """The next bytes, about as many as asked for; empty at the end."""
-        found, size = [], 0
-        while size < nbytes and (packed := self._rest or self._file.read(_ZSTD_PIECE)):
-            found.append(self._frame.decompress(packed))
-            size += len(found[-1])
-            self._rest, self._is_begun = b"", not self._frame.eof
-            if self._frame.eof:
-                self._rest, self._frame = self._frame.unused_data, self._begin()
-        if self._is_begun and size < nbytes:
-            raise EOFError("its last zstd frame does not end")
-        return b"".join(found)
-
-
-_OPENERS: dict[bytes, Callable[[BinaryIO], AbstractContextManager[ByteReader]]] = {
-    GZIP: _gzip,
-    ZSTD: open_zstd,
-    ZLIB: ZlibStream,
-}

@@ -8,7 +8,6 @@ allocates the window that an LZMA stream asks for.  So this module has its own r
 from __future__ import annotations
 
 import bz2
-import contextlib
 import lzma
 import struct
 import zipfile
@@ -51,26 +50,6 @@ def inflated(data: bytes, most: int, *, is_gzip: bool = False) -> bytes:
             raise EOFError("what is compressed is cut off")
         data = unpacker.unused_data.lstrip(b"\0") if is_gzip else b""
     return found[0] if len(found) == 1 else b"".join(found)
-
-
-class ZlibStream(contextlib.AbstractContextManager["ZlibStream"]):
-    """The content of a zlib stream."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file, self._unpacker = file, zlib.decompressobj()
-
-    def read(self, nbytes: int) -> bytes:
-        while not self._unpacker.eof:
-            given = self._unpacker.unconsumed_tail or self._file.read(_PIECE)
-            piece = self._unpacker.decompress(given, nbytes)
-            if piece:
-                return piece
-            if not given:
-                raise EOFError("its zlib stream does not end")
-        return b""
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
 
 class Unpacked:

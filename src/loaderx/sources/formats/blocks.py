@@ -19,6 +19,7 @@ from loaderx.sources.adapt.chunked import chunk_counts
 from loaderx.sources.adapt.kept_chunks import KeptChunks
 from loaderx.sources.base import Indices
 from loaderx.sources.cache.folder import CopyOf, Json
+from loaderx.sources.cache.unpack import check_room
 from loaderx.sources.columns.build import DataArrays, build_column
 from loaderx.sources.columns.column import Column
 from loaderx.sources.columns.data import ColumnData
@@ -39,6 +40,7 @@ class BlockFiles(CopiedFiles, Protocol):
     """The shards of a dataset, whose records are decoded in blocks."""
 
     group_rows: npt.NDArray[np.int64]  # records of each block
+    shards: list[str]  # the names of files, or of what counts as such
     in_pieces: bool  # True if blocks are fetched when they are read
 
     def block(self, number: int) -> Mapping[str, ColumnData]:
@@ -56,9 +58,12 @@ OpenBlocks: TypeAlias = Callable[[], BlockFiles]
 def open_blocks(
     open_files: OpenBlocks, files: list[str], options: OpenOptions, label: str
 ) -> TableSource:
-    """The records of files that are decoded in blocks; ``label`` is the name of the format."""
+    """The records of files that are decoded in blocks; ``label`` is the name of the format.
+
+    A copy belongs to ``files``: it is made again if one of them has changed.
+    """
     if not options.cache.makes_copies:
-        return BlockSource(open_files(), files, options, label)
+        return BlockSource(open_files(), options, label)
     found = opened_copy(
         lambda: _copied(open_files, files, options, label),
         lambda folder: open_native(folder, options, label),
@@ -76,9 +81,10 @@ def _copied(open_files: OpenBlocks, files: list[str], options: OpenOptions, labe
     fill: Json = {name: repr(value) for name, value in sorted(options.fill.items())}
 
     def make(folder: str) -> None:
-        write_copy(
-            open_files(), files, folder, label=label.capitalize(), cache=options.cache.folder
-        )
+        found, cache = open_files(), options.cache.folder or folder
+        others = f" and {len(found.shards) - 1} more" if len(found.shards) > 1 else ""
+        check_room(f"a copy of {found.shards[0]}{others}", cache, found.nbytes)
+        write_copy(found, found.shards, folder, label=label.capitalize(), cache=cache)
 
     told: Json = [label, columns, fill]
     return options.cache.copy(CopyOf("copied", _VERSION, files, make, told))
@@ -92,16 +98,14 @@ class BlockSource(TableSource):
 
     is_mapped = False
 
-    def __init__(
-        self, found: BlockFiles, files: list[str], options: OpenOptions, label: str
-    ) -> None:
+    def __init__(self, found: BlockFiles, options: OpenOptions, label: str) -> None:
         self._parts = parts = Parts(found.group_rows)
         self.record_nbytes = found.nbytes // max(1, len(parts))
         self._blocks = found
         self.kept_chunks = kept = KeptChunks(DecodeBlock(found), parts.counts)
         columns: dict[str, Column | ColumnTree] = {}
         if options.columns is None:
-            check_named("decode", options.decode.leaves, list(found.kinds), files[0])
+            check_named("decode", options.decode.leaves, list(found.kinds), found.shards[0])
         for name, kind in found.kinds.items():
             arrays = DataArrays(_ColumnOf(kept, name))
             if kind.kind == "text":
@@ -114,7 +118,7 @@ class BlockSource(TableSource):
             label=label,
             classes=found.classes,
             shard_counts=found.counts,
-            shard_names=files,
+            shard_names=found.shards,
         )
 
     @property

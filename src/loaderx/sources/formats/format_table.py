@@ -94,6 +94,7 @@ FOLDER_FORMATS: tuple[FolderFormat, ...] = (
     _folder("idx"),
     _folder("image_pairs"),
     _folder("images", "formats.image_folder"),
+    _folder("lance", marks="_versions"),
     _folder("metadata", "formats.metadata_folder"),
     _folder("mds"),
     _folder("loaderx", "native.reader", marks="loaderx.json"),

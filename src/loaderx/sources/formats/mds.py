@@ -14,7 +14,7 @@ import numpy as np
 from loaderx.errors import FileError
 from loaderx.sources.base import Indices
 from loaderx.sources.cache.folder import Json
-from loaderx.sources.cache.unpack import GZIP, ZSTD, unpack
+from loaderx.sources.cache.unpack import unpack
 from loaderx.sources.columns.column import Column
 from loaderx.sources.columns.derived_columns import DecodedColumn
 from loaderx.sources.columns.elements import Needs, PartElements, fetched_bytes
@@ -22,6 +22,7 @@ from loaderx.sources.columns.run_columns import BytesColumn, FixedRunColumn, Lis
 from loaderx.sources.columns.table import TableSource
 from loaderx.sources.files.arrays import PlacedArray, placed_arrays
 from loaderx.sources.files.cold import Span
+from loaderx.sources.files.compressed import GZIP, ZSTD
 from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.files.parts import Located, Parts
 from loaderx.sources.files.record_files import RecordFiles
@@ -155,7 +156,9 @@ def _open(folder: Folder, options: OpenOptions) -> Mds:
             _column(name, encoding, size, name in chosen, options, path)
             for name, encoding, size in zip(names, encodings, first["column_sizes"], strict=True)
         ]
-        paths = [_file(folder, shard, options) for shard in shards]
+        packed: dict[str, bytes] = {}
+        paths = [_file(folder, shard, packed) for shard in shards]
+        unpack(packed, options.cache)
         files = FileSet(paths, files=options.cache.files)
         counts = [int(shard["samples"]) for shard in shards]
     for number, count in enumerate(counts):
@@ -179,21 +182,21 @@ def _check_shard(shard: Mapping[str, Json], first: Mapping[str, Json], where: st
             raise FileError(f"{where} has other {key.replace('_', ' ')} than the first shard.")
 
 
-def _file(folder: Folder, shard: dict[str, dict[str, str]], options: OpenOptions) -> str:
-    """The path of a shard, unpacked if only the packed one exists."""
+def _file(folder: Folder, shard: dict[str, dict[str, str]], packed: dict[str, bytes]) -> str:
+    """The path of a shard; where only the packed one exists, it is added to those to unpack."""
     plain = folder.join(shard["raw_data"]["basename"])
     if folder.file_systems.of(plain).is_file(plain):
         return plain
     if not shard.get("zip_data"):
         raise _missing(folder, plain)
-    packed, kind = folder.join(shard["zip_data"]["basename"]), str(shard["compression"])
+    path, kind = folder.join(shard["zip_data"]["basename"]), str(shard["compression"])
     magic = _PACKED.get(kind.partition(":")[0])
     if magic is None:
-        raise FileError(f"{packed} is packed with {kind}; loaderx unpacks zstd and gz.")
-    if not folder.file_systems.of(packed).is_file(packed):
-        raise _missing(folder, packed)
-    unpack(packed, magic, options.cache)
-    return packed
+        raise FileError(f"{path} is packed with {kind}; loaderx unpacks zstd and gz.")
+    if not folder.file_systems.of(path).is_file(path):
+        raise _missing(folder, path)
+    packed[path] = magic
+    return path
 
 
 def _missing(folder: Folder, path: str) -> FileError:

@@ -16,11 +16,11 @@ from loaderx.errors import ArgumentError, FileError
 from loaderx.sources.adapt.objects import adapt
 from loaderx.sources.base import FileSource, Source
 from loaderx.sources.cache.folder import CacheArgument
-from loaderx.sources.cache.unpack import packing_of, unpack
+from loaderx.sources.cache.unpack import unpack_all
 from loaderx.sources.decoding import DecodeArgument
+from loaderx.sources.files.compressed import HEAD_BYTES
 from loaderx.sources.files.paths import PathLike, find, listed_folders, plain_name, unpacked_name
 from loaderx.sources.format import (
-    HEAD_BYTES,
     FileFormat,
     Folder,
     OpenOptions,
@@ -39,7 +39,7 @@ from loaderx.sources.formats.splits import (
 from loaderx.sources.native.save_folder import check_complete
 from loaderx.sources.open.readme import readme_splits
 from loaderx.sources.remote.options import StorageOptions
-from loaderx.sources.remote.urls import file_name, is_url
+from loaderx.sources.remote.urls import is_url
 
 
 class Opened(NamedTuple):
@@ -67,9 +67,10 @@ def open_path(
     fill: Mapping[str, object] | None = None,
     cache: CacheArgument = None,
     storage_options: Mapping[str, object] | None = None,
+    version: int | str | None = None,
 ) -> list[Opened]:
     """The sources of a path, one after the other."""
-    options = open_options(columns, decode, fill, cache)
+    options = open_options(columns, decode, fill, cache, version)
     if storage_options is not None:
         paths = path if isinstance(path, (list, tuple)) else [path]
         if not any(is_url(str(one)) for one in paths):
@@ -144,11 +145,16 @@ def recognise(
 ) -> Recognised:
     """The format and the splits of a path."""
     try:
-        return _recognise(path, options, format)
+        found = _recognise(path, options, format)
     except (ArgumentError, FileError):
         if not register_installed():
             raise
-    return _recognise(path, options, format)  # again, with the formats of other packages
+        found = _recognise(path, options, format)  # again, with the formats of other packages
+    if options.version is not None and found.format != "lance":
+        raise ArgumentError(
+            f"`version` chooses one of a Lance dataset, and {path} is {found.format}: leave it out."
+        )
+    return found
 
 
 def _recognise(
@@ -215,7 +221,7 @@ def _folder_of_files(folder: Folder, options: OpenOptions, format: str | None) -
     kind = _named(name, folder.path)
 
     def opener(files: list[str]) -> OpenSplit:
-        return lambda: adapt(kind.open(_unpack(files, options), options))
+        return lambda: adapt(kind.open(unpack_all(files, options.cache), options))
 
     return Recognised(name, {split: opener(files) for split, files in grouped.items()})
 
@@ -223,7 +229,7 @@ def _folder_of_files(folder: Folder, options: OpenOptions, format: str | None) -
 def _files_and_format(
     files: list[str], options: OpenOptions, format: str | None
 ) -> tuple[list[str], FileFormat]:
-    _unpack(files, options)
+    unpack_all(files, options.cache)
     if format is not None:
         return files, _named(format, files[0])
     kinds = [_format_of(files[0], options)]
@@ -236,20 +242,6 @@ def _files_and_format(
                 "format at a time, and join the datasets with Dataset.concatenate."
             )
     return files, kinds[0]
-
-
-def _unpack(files: list[str], options: OpenOptions) -> list[str]:
-    """The files, with compressed ones unpacked."""
-    alike = dict[str, bytes | None]()
-    for file in files:
-        # Behind URLs each check is a round trip: only one file of each suffix is checked.
-        key = os.path.splitext(file_name(file))[1].lower() if is_url(file) else file
-        if key not in alike:
-            alike[key] = packing_of(_head(file, options))
-        magic = alike[key]
-        if magic is not None:
-            unpack(file, magic, options.cache)
-    return files
 
 
 def _format_of(file: str, options: OpenOptions) -> FileFormat:

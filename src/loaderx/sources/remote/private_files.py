@@ -79,6 +79,26 @@ def lock(descriptor: int, *, shared: bool) -> None:
     fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
 
 
+@contextlib.contextmanager
+def locked(name: str, at: int) -> Iterator[None]:
+    """Holds the lock of a file that exists only for that; if the disk has no locks, holds none."""
+    with contextlib.ExitStack() as held:
+        while True:
+            opened = open_own(name, WRITE, at)
+            assert opened is not None
+            held.callback(os.close, opened)
+            with contextlib.suppress(OSError):  # Lustre without flock, some NFS
+                lock(opened, shared=False)
+            if is_linked(opened, name, at):
+                break
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(name, dir_fd=at)  # who waits for it looks whether it is still there
+                fcntl.flock(opened, fcntl.LOCK_UN)  # a forked process may have the descriptor, too
+
+
 def try_lock(descriptor: int) -> bool:
     """Takes the exclusive lock of a file if it is free; an `OSError` if there are no locks."""
     if not HAS_LOCKS:

@@ -40,7 +40,7 @@ class ArrowBlocks:
         features: Features | None = None,
     ) -> None:
         import_pyarrow("an Arrow file")
-        self._files, self._fill = files, fill
+        self._files, self._fill, self.shards = files, fill, files.paths
         self.counts: list[int] = []
         self.nbytes = sum(files.sizes)
         self._blocks: list[_Block] = []

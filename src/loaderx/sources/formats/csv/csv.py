@@ -20,6 +20,7 @@ from loaderx.errors import ArgumentError, ArgumentTypeError, FileError
 from loaderx.memory import Lend
 from loaderx.sources.base import BadRecordError, Gather, Indices, Source
 from loaderx.sources.cache.folder import CacheArgument, CacheFolder, CopyOf, Json, cache_folder
+from loaderx.sources.cache.unpack import unpack_all
 from loaderx.sources.columns.build import DataArrays, build_column
 from loaderx.sources.columns.data import ColumnData, joined
 from loaderx.sources.columns.table import TableSource
@@ -97,6 +98,7 @@ class Csv(TableSource):
             header if isinstance(header, bool) else list(header),
             fill or {},
         )
+        unpack_all(files.files, folder)
         found = _open(FileSet(files.files, files=folder.files), self._options, folder)
         self.is_mapped = found.is_mapped
         self._bad, self._bad_records = found.bad, np.array(sorted(found.bad), np.int64)

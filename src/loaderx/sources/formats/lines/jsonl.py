@@ -17,13 +17,14 @@ import numpy as np
 
 from loaderx.errors import ArgumentTypeError, FileError
 from loaderx.memory import Lend
-from loaderx.sources.base import BadRecordError, FileSource, Indices, PadsLists, Problem, Source
+from loaderx.sources.base import BadRecordError, Indices, PadsLists, Problem, Source
 from loaderx.sources.cache.folder import CacheArgument, Json, cache_folder
+from loaderx.sources.cache.unpack import unpack_all
 from loaderx.sources.columns.padded import PaddedColumns
 from loaderx.sources.files.paths import PathLike, find
 from loaderx.sources.format import OpenOptions
 from loaderx.sources.formats.lines.copies import LineCopy, open_copy
-from loaderx.sources.formats.lines.files import LineFiles, LinesOfFile
+from loaderx.sources.formats.lines.files import LineFiles, LinesOfFile, LineSource
 from loaderx.sources.formats.lines.index import Offsets, line_offsets
 from loaderx.sources.formats.lines.json_columns import Values
 from loaderx.sources.formats.lines.json_parsing import (
@@ -43,7 +44,7 @@ SAMPLE = 100
 _ARRAY = "array"  # the note of a file that is one array
 
 
-class Jsonl(PadsLists, FileSource):
+class Jsonl(PadsLists, LineSource):
     """Records of JSON files, objects one a line, or one array of objects.
 
     `Dataset.open` makes it; use it yourself for ``types``.
@@ -79,7 +80,9 @@ class Jsonl(PadsLists, FileSource):
         if isinstance(columns, str):
             raise ArgumentTypeError(f"`columns` must be a list of names: write [{columns!r}].")
         dtypes = checked_types(types, others="object, for values as they are")
-        self._lines = self._reader = LineFiles(files.files, "json", 1, _find, folder)
+        self._lines = self._reader = LineFiles(
+            unpack_all(files.files, folder), "json", 1, _find, folder
+        )
         self._lines.check_any()
         self._lines.are_alike = len(set(map(str, self._lines.notes))) == 1
         where = self._lines.files.paths[0]
@@ -153,6 +156,10 @@ class Jsonl(PadsLists, FileSource):
 
     def _columns_of(self, indices: Indices) -> Sequence[Values]:
         """The values of records, column by column."""
+        with self._lines.together(indices):
+            return self._found(indices)
+
+    def _found(self, indices: Indices) -> Sequence[Values]:
         try:
             return self._read(indices)
         except FileError:  # of the whole file

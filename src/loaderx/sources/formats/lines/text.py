@@ -6,19 +6,19 @@ from collections.abc import Sequence
 
 from loaderx.errors import ArgumentError
 from loaderx.memory import Lend
-from loaderx.sources.base import BadRecordError, FileSource, Indices, Source
+from loaderx.sources.base import BadRecordError, Indices, Source
 from loaderx.sources.cache.folder import Json
 from loaderx.sources.columns.column import OBJECT
 from loaderx.sources.files.parts import in_places
 from loaderx.sources.format import OpenOptions
-from loaderx.sources.formats.lines.files import LineFiles, LinesOfFile
+from loaderx.sources.formats.lines.files import LineFiles, LinesOfFile, LineSource
 from loaderx.sources.formats.lines.index import Offsets, line_offsets
 from loaderx.tree import Array, Tree
 
 _COLUMN = "text"
 
 
-class TextLines(FileSource):
+class TextLines(LineSource):
     """The lines of text files in UTF-8, without the ends of the lines."""
 
     def __init__(self, lines: LineFiles) -> None:
@@ -42,8 +42,9 @@ class TextLines(FileSource):
 
     def _texts(self, indices: Indices) -> Sequence[object]:
         try:
-            parts = self._lines.split(indices)
-            return in_places(len(indices), ((part.places, _decoded(part)) for part in parts))
+            with self._lines.together(indices):
+                parts = self._lines.split(indices)
+                return in_places(len(indices), ((part.places, _decoded(part)) for part in parts))
         except UnicodeDecodeError:
             self._explain(indices)
             raise

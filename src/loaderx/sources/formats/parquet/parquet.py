@@ -67,6 +67,7 @@ class ParquetFiles:
         """``in_pieces``: all files lie behind URLs, and only bytes that are read are fetched."""
         import_pyarrow("a Parquet file")
         self._files, self._fill, self.in_pieces = files, fill, in_pieces
+        self.shards = files.paths
         self._footers = _Footers(files, in_pieces=in_pieces)
         self._read_footers(columns)
 

@@ -18,14 +18,15 @@ import numpy as np
 from loaderx.errors import ArgumentError, ArgumentTypeError, FileError
 from loaderx.sources.base import Indices, Source
 from loaderx.sources.cache.folder import CacheArgument, CacheFolder, IndexedFile, cache_folder
-from loaderx.sources.cache.unpack import ZLIB, packing_of, unpack
+from loaderx.sources.cache.unpack import unpack, unpack_all
 from loaderx.sources.columns.elements import file_bytes
 from loaderx.sources.decoding import DECODED
 from loaderx.sources.files.cold import Span
+from loaderx.sources.files.compressed import HEAD_BYTES, ZLIB
 from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.files.parts import Located, in_places
 from loaderx.sources.files.paths import PathLike, find
-from loaderx.sources.format import HEAD_BYTES, OpenOptions
+from loaderx.sources.format import OpenOptions
 from loaderx.sources.formats.tf.decoders import (
     NO_FILL,
     Bytes,
@@ -81,8 +82,7 @@ class TFRecord(ExampleSource):
         found = find(path, kept.files)
         if found.folder is not None:
             raise ArgumentError(f"{found.folder} is a folder: give files, or a pattern.")
-        for file in found.files:
-            _unpack(file, packing_of(_head(file, kept)), kept)
+        unpack_all(found.files, kept)
         options = OpenOptions(
             columns=None if columns is None else tuple(columns),
             decode=DECODED,
@@ -95,11 +95,6 @@ class TFRecord(ExampleSource):
 
 def _head(path: str, cache: CacheFolder) -> bytes:
     return cache.files.of(path).head(path, HEAD_BYTES)
-
-
-def _unpack(path: str, magic: bytes | None, cache: CacheFolder) -> None:
-    if magic is not None:
-        unpack(path, magic, cache)
 
 
 def open_files(files: list[str], options: OpenOptions) -> Source:
@@ -260,6 +255,5 @@ class TFRecordPayloads(PayloadReader):
 
 def _plain(files: list[str], cache: CacheFolder) -> FileSet:
     """The files, unpacked if they were compressed with zlib (gzip is unpacked before)."""
-    for file in files:
-        _unpack(file, ZLIB if is_zlib_frame(_head(file, cache)) else None, cache)
+    unpack({file: ZLIB for file in files if is_zlib_frame(_head(file, cache))}, cache)
     return FileSet(files, files=cache.files)

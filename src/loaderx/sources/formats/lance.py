@@ -1,0 +1,171 @@
+"""Lance datasets: folders of fragments and versions, read by pylance.
+
+Like Parquet, a version is copied once into the native layout, since a row at any place costs the
+library fifty times what it should.  Which manifest belongs to a version is told by its name, so
+what was copied is found again without pylance, which keeps threads and takes a second to import.
+A manifest and the fragments that it names are never changed; deleted rows are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loaderx.errors import ArgumentError, FileError, MissingPackageError
+from loaderx.sources.base import Source
+from loaderx.sources.columns.data import ColumnData, joined
+from loaderx.sources.files.parts import Parts
+from loaderx.sources.format import Folder, OpenOptions, Splits, check_named
+from loaderx.sources.formats.arrow.columns import Fill, arrow_data
+from loaderx.sources.formats.arrow.shard_types import ShardTypes
+from loaderx.sources.formats.blocks import open_blocks
+from loaderx.sources.mapping import reading
+from loaderx.sources.remote.urls import is_url
+
+if TYPE_CHECKING:
+    import lance
+    import pyarrow as pa
+
+_MARK = "_versions/"
+_MANIFEST = re.compile(r"(\d{1,20})\.manifest")
+_NEWEST_FIRST = (1 << 64) - 1  # names of twenty digits count down from it
+_STEP_BYTES, _STEP_ROWS = 1 << 22, 1 << 16  # that are decoded at once for the copy
+_BLOCK_BYTES = 1 << 26  # of the parts in which a fragment is read without a copy
+_BLOB = b"lance-encoding:blob"
+
+
+def is_folder(folder: Folder) -> bool:
+    return _MARK in folder.names
+
+
+def folder_splits(folder: Folder, options: OpenOptions) -> Splits:
+    return {"": lambda: _open(folder, options)}
+
+
+def _open(folder: Folder, options: OpenOptions) -> Source:
+    path = folder.path
+    if is_url(path):
+        raise FileError(
+            f"{path} is a Lance dataset behind a URL, and loaderx reads those of this machine. "
+            "Download the folder first."
+        )
+    version, manifest = _chosen(folder, options.version)
+
+    def open_lance() -> LanceFragments:
+        return LanceFragments(path, version, options.columns, options.fill)
+
+    return open_blocks(open_lance, [manifest], options, "lance")
+
+
+def _chosen(folder: Folder, version: int | str | None) -> tuple[int, str]:
+    """The number and the manifest of a version."""
+    inside, manifests = folder.folder(_MARK[:-1]), dict[int, str]()
+    for name in inside.files:
+        if match := _MANIFEST.fullmatch(name):
+            number = int(match[1])
+            manifests[_NEWEST_FIRST - number if len(match[1]) == 20 else number] = name
+    if not manifests:
+        raise FileError(f"{folder.path} is damaged: it has no manifest of a version.")
+    if version is None:
+        version = max(manifests)
+    number = _tagged(folder, version) if isinstance(version, str) else version
+    if number not in manifests:
+        have = ", ".join(map(str, sorted(manifests)[-10:]))
+        raise ArgumentError(f"{folder.path} has no version {number}; the newest are {have}.")
+    return number, inside.join(manifests[number])
+
+
+def _tagged(folder: Folder, tag: str) -> int:
+    """The version with a tag."""
+    tags = Folder(folder.join("_refs/tags"))
+    have = [name.removesuffix(".json") for name in tags.files] if "_refs/" in folder.names else []
+    if tag not in have:
+        raise ArgumentError(f"{folder.path} has no tag {tag!r}; its tags are {have}.")
+    with reading(f"{folder.path}, tag {tag!r}"), tags.open(f"{tag}.json") as file:
+        told = json.load(file)
+        if told.get("branch") is not None:
+            raise FileError(
+                f"{folder.path}: the tag {tag!r} is of the branch {told['branch']!r}, and loaderx "
+                "reads the main one."
+            )
+        return int(told["version"])
+
+
+class LanceFragments:
+    """The fragments of a version as columns; `BlockFiles`."""
+
+    in_pieces = False
+
+    def __init__(self, path: str, version: int, columns: Sequence[str] | None, fill: Fill) -> None:
+        self._path, self._version, self._fill = path, version, fill
+        with reading(path):
+            schema, fragments = self._data.schema, self._data.get_fragments()
+            check_named("fill", fill, schema.names, path)
+            types = ShardTypes(schema, path, columns)
+            self.counts = [one.count_rows() for one in fragments]
+            files = [file for one in fragments for file in one.metadata.files]
+            self.nbytes = sum(file.file_size_bytes or 0 for file in files)
+        self.shards = [f"{path}, fragment {one.fragment_id}" for one in fragments]
+        self._names, self.kinds, self.classes = types.names, types.kinds, types.classes
+        if not sum(self.counts):
+            raise FileError(f"{path}: there are no records in version {version}.")
+        self._row_bytes = max(1, self.nbytes // sum(self.counts))
+        most = max(1, _BLOCK_BYTES // self._row_bytes)
+        cuts = [[*range(0, rows, most), rows] for rows in self.counts]
+        self._blocks = Parts([len(one) - 1 for one in cuts])
+        self._starts = [one[:-1] for one in cuts]
+        self.group_rows = np.concatenate([np.diff(one) for one in cuts])
+
+    @cached_property
+    def _data(self) -> lance.LanceDataset:
+        try:
+            import lance
+        except ImportError as error:
+            raise MissingPackageError(
+                f"{self._path} is a Lance dataset, which needs the package pylance: "
+                "pip install 'loaderx-jax[lance]'."
+            ) from error
+        return lance.dataset(self._path, version=self._version)
+
+    def _scanner(self, **given: object) -> lance.LanceScanner:
+        blobs = any(_BLOB in (field.metadata or {}) for field in self._data.schema)
+        handling = {"blob_handling": "all_binary"} if blobs else {}  # else they come as addresses
+        return self._data.scanner(self._names, scan_in_order=True, **handling, **given)
+
+    def steps(self) -> Iterator[dict[str, ColumnData]]:
+        """All records in order, some at a time."""
+        size, rows = max(1, min(_STEP_ROWS, _STEP_BYTES // self._row_bytes)), 0
+        with reading(self._path):
+            for batch in self._scanner(batch_size=size).to_batches():
+                rows += len(batch)
+                yield {name: self._decoded(name, [batch.column(name)]) for name in self._names}
+            self._check_count(rows, sum(self.counts))
+
+    def block(self, number: int) -> Mapping[str, ColumnData]:
+        """The columns of a fragment, or of a part of it if it is large."""
+        fragment, part = self._blocks.locate(number)
+        start, rows = self._starts[fragment][part], int(self.group_rows[number])
+        with reading(self.shards[fragment]):
+            chosen = [self._data.get_fragments()[fragment]]
+            table = self._scanner(fragments=chosen, offset=start, limit=rows).to_table()
+            self._check_count(table.num_rows, rows)
+            return {name: self._decoded(name, table.column(name).chunks) for name in self._names}
+
+    def _decoded(self, name: str, pieces: Sequence[pa.Array]) -> ColumnData:
+        kind = self.kinds[name]
+        return joined(kind, [arrow_data(one, kind, name, self._fill, self._path) for one in pieces])
+
+    def _check_count(self, rows: int, told: int) -> None:
+        if rows != told:
+            raise FileError(f"{self._path} is damaged: it says {told} records, {rows} came.")
+
+    def fetch(self, numbers: Sequence[int]) -> int:
+        return 0
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: one for name, one in self.__dict__.items() if name != "_data"}
