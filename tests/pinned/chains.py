@@ -56,6 +56,7 @@ from tests.pinned.inputs import (
     to_lists,
     total,
     without_mask,
+    write_url,
     write_versions,
 )
 
@@ -232,6 +233,15 @@ def source_saved(folder):
 def source_version(folder):
     place, cache = write_versions(folder)
     return Dataset.open(place, version=2, cache=cache).shuffle(3).batch(4)
+
+
+@chain
+def source_url(folder):
+    url = write_url(folder)
+    options = {"use_listings_cache": False}
+    return (
+        Dataset.open(url, storage_options=options, cache=folder / "downloads").shuffle(2).batch(4)
+    )
 
 
 @chain

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import fsspec
 import numpy as np
 
 from loaderx import Dataset
@@ -144,6 +145,13 @@ def write_files(folder: Path) -> None:
     (folder / "columns").mkdir()
     for name, column in columns.items():
         np.save(folder / "columns" / f"{name}.npy", column)
+
+
+def write_url(folder: Path) -> str:
+    """A URL of columns, in a file system that is in memory."""
+    files = fsspec.filesystem("memory")
+    files.put(str(folder / "columns"), "/pinned/", recursive=True)
+    return "memory://pinned/columns"
 
 
 _VERSIONS = """
