@@ -130,9 +130,9 @@ def test_masks_in_files_keep_what_is_stored():
         },
         np.random.default_rng(0),
     )
-    np.testing.assert_array_equal(found["classes"], np.asarray(palette)[:, ::-1])
-    np.testing.assert_array_equal(found["depth"], depth[:, ::-1])
-    np.testing.assert_array_equal(found["shape"], (depth > 999)[:, ::-1])
+    np.testing.assert_array_equal(found["classes"][..., 0], np.asarray(palette)[:, ::-1])
+    np.testing.assert_array_equal(found["depth"][..., 0], depth[:, ::-1])
+    np.testing.assert_array_equal(found["shape"][..., 0], (depth > 999)[:, ::-1])
     assert found["classes"].dtype == np.uint8
     assert found["depth"].dtype == np.uint16
 

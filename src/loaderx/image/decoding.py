@@ -9,8 +9,8 @@ from loaderx.sources.images import (
     Part,
     Pixels,
     WindowOf,
-    _with_pillow,
     decode_image,
+    decode_stored,
     decode_turned,
     decode_window,
     pixels_in,
@@ -78,7 +78,7 @@ def _file_in(value: object) -> bytes | None:
 def mask_of(name: str, value: object) -> Array:
     """A mask as its file or array has it: 16 bits and floats stay, a palette's indices, too."""
     data = _file_in(value)
-    return array_of(value, f"the mask {name!r}") if data is None else _with_pillow(data, np.array)
+    return array_of(value, f"the mask {name!r}") if data is None else decode_stored(data)
 
 
 def array_of(value: object, what: str = "the image") -> Array:
