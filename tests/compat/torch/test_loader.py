@@ -335,7 +335,11 @@ def pids_and_scales(loader):
     return {*np.concatenate(pids).tolist()}, {*np.concatenate(scales).tolist()}
 
 
-@pytest.mark.parametrize("options", [{}, {"sampler": Evens(12)}, {"batch_size": None}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"sampler": Evens(12)}, {"batch_size": None}],
+    ids=["batches", "sampler", "records"],
+)
 def test_workers_get_the_dataset_again_when_it_has_changed(options):
     dataset = Process(6)
     loader = data.DataLoader(dataset, **{"batch_size": 2, "num_workers": 1, **options})
