@@ -58,6 +58,7 @@ from loaderx.tree import Array, ArraySpec, Leaf, Tree, flatten, map_leaves, spec
 if TYPE_CHECKING:
     from loaderx.display.show import Shown
     from loaderx.plans.records import Provenance, Records
+    from loaderx.sources.format import MissingArgument
     from loaderx.stages.cache import Kept
     from loaderx.stages.join import Joined
     from loaderx.stages.mixture import MixPlan, Ramp, Weights
@@ -150,6 +151,8 @@ class Dataset(Generic[T], metaclass=DatasetType):
         format: str | None = None,
         decode: bool = True,
         fill: Mapping[str, object] | None = None,
+        missing: MissingArgument = "error",
+        types: Mapping[str, object] | None = None,
         cache: str | os.PathLike[str] | bool | None = None,
     ) -> Dataset[dict[str, Leaf]]:
         """The records of files: a file, a folder, a pattern, a list of either, or URLs of these.
@@ -166,6 +169,14 @@ class Dataset(Generic[T], metaclass=DatasetType):
             format: the name of the format, if the files do not show it.
             decode: False gives the bytes of images and of other encoded values.
             fill: the values that replace missing ones, by column.
+            missing: what becomes of the others, of all columns that have some or by column, in
+                tables: ``"error"``; ``"nan"``, floats with NaN (integers of up to 16 bits become
+                float32, wider ones float64) and times with NaT; ``"valid"``, zeros (empty text and
+                lists, NaT), and a leaf of bools ``{column}_valid`` for each of these columns.  A
+                column that is named gets it in any case, so that all files have the same leaves.
+            types: dtypes by column, of CSV and JSON: numbers, ``str``, ``"datetime64[D]"``.
+                ``"category"``, in all tables, makes int32 codes of text, whose values
+                `Dataset.classes` has in sorted order.
             cache: the folder for indexes, copies and downloads; by default ``$LOADERX_CACHE`` or
                 ``~/.cache/loaderx``.  With False, only downloads are kept on disk: files behind
                 URLs are still fetched into the default folder.
@@ -179,6 +190,8 @@ class Dataset(Generic[T], metaclass=DatasetType):
             format=format,
             decode=decode,
             fill=fill,
+            missing=missing,
+            types=types,
             cache=cache,
         )
         parts = []
@@ -203,7 +216,14 @@ class Dataset(Generic[T], metaclass=DatasetType):
         return Dataset._of(stages.FromSource(ArraySource(tree)))
 
     @staticmethod
-    def from_source(source: object, *, thread_safe: bool | None = None) -> Dataset[Tree]:
+    def from_source(
+        source: object,
+        *,
+        thread_safe: bool | None = None,
+        fill: Mapping[str, object] | None = None,
+        missing: MissingArgument = "error",
+        types: Mapping[str, object] | None = None,
+    ) -> Dataset[Tree]:
         """A `loaderx.sources.Source`, or anything with ``__len__`` and ``__getitem__``.
 
         That is a list, a torch or Hugging Face dataset, ...  Where such an object has them,
@@ -214,7 +234,15 @@ class Dataset(Generic[T], metaclass=DatasetType):
         ``thread_safe`` says whether threads may read it at once; by default only lists and arrays,
         and objects with ``thread_safe = True``, are trusted; others are read one at a time, and a
         warning says so if threads wait for it.
+
+        ``fill``, ``missing`` and ``types`` are those of `open`, for tables of pandas, polars,
+        pyarrow and Hugging Face, which are then read as from a file.  Of pandas, NaN is missing
+        where ``fill`` or ``missing`` says so, and else a value.
         """
+        if fill or types or missing != "error":
+            from loaderx.sources.formats.arrow.frames import table_source  # late: slow to import
+
+            return Dataset._of(stages.FromSource(table_source(source, fill, missing, types)))
         if isinstance(source, Dataset):
             return source
         if isinstance(source, (list, tuple)) and source and isinstance(source[0], Dataset):

@@ -14,15 +14,17 @@ from typing import Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from loaderx.errors import ArgumentError
 from loaderx.memory import Lend
 from loaderx.sources.adapt.chunked import chunk_counts
 from loaderx.sources.adapt.kept_chunks import KeptChunks
 from loaderx.sources.base import Indices
-from loaderx.sources.cache.folder import CopyOf, Json
+from loaderx.sources.cache.folder import CopyOf
 from loaderx.sources.columns.build import DataArrays, build_column
 from loaderx.sources.columns.column import Column
 from loaderx.sources.columns.data import ColumnData
 from loaderx.sources.columns.elements import PartElements
+from loaderx.sources.columns.gaps import without_gaps
 from loaderx.sources.columns.run_columns import Offsets, TextColumn
 from loaderx.sources.columns.table import ColumnTree, TableSource
 from loaderx.sources.columns.text import FEW, bulk_values
@@ -58,6 +60,16 @@ def open_blocks(
 ) -> TableSource:
     """The records of files that are decoded in blocks; ``label`` is the name of the format."""
     if not options.cache.makes_copies:
+        for name in options.categories:
+            raise ArgumentError(
+                f"{files[0]}: the values of the category {name!r} are not known without a copy, "
+                "and cache=False makes none. Leave `cache` out."
+            )
+        if options.missing.every != "error":
+            raise ArgumentError(
+                f"{files[0]}: which columns have missing values is not known without a copy, and "
+                "cache=False makes none. Name them, missing={'age': 'nan'}, or leave `cache` out."
+            )
         return BlockSource(open_files(), files, options, label)
     found = opened_copy(
         lambda: _copied(open_files, files, options, label),
@@ -72,16 +84,14 @@ def open_blocks(
 
 def _copied(open_files: OpenBlocks, files: list[str], options: OpenOptions, label: str) -> str:
     """The folder that has the columns in the native layout; it is made if it does not exist."""
-    columns: Json = None if options.columns is None else list(options.columns)
-    fill: Json = {name: repr(value) for name, value in sorted(options.fill.items())}
 
     def make(folder: str) -> None:
         write_copy(
-            open_files(), files, folder, label=label.capitalize(), cache=options.cache.folder
-        )
+            open_files(), files, folder, label=label.capitalize(), cache=options.cache.folder,
+            categories=options.categories,
+        )  # fmt: skip
 
-    told: Json = [label, columns, fill]
-    return options.cache.copy(CopyOf("copied", _VERSION, files, make, told))
+    return options.cache.copy(CopyOf("copied", _VERSION, files, make, [label, *options.copied()]))
 
 
 # Without one ------------------------------------------------------------------------------------
@@ -106,10 +116,15 @@ class BlockSource(TableSource):
                 columns[name] = BlockTexts(parts, arrays, kept, name)
             else:
                 columns[name] = build_column(kind, parts, arrays, decode=options.decode)
+
+        def arrays_of(name: str) -> DataArrays:
+            return DataArrays(_ColumnOf(kept, name))
+
+        treated = without_gaps(columns, found.kinds, parts, arrays_of, options, files[0])
         super().__init__(
-            columns,
+            treated,
             len(parts),
-            label=label,
+            label=options.label(label),
             classes=found.classes,
             shard_counts=found.counts,
             shard_names=files,
@@ -211,7 +226,7 @@ class DecodeBlock:
 
 def _protect(data: ColumnData) -> None:
     """Makes the arrays read-only."""
-    for array in (data.values, data.offsets):
+    for array in (data.values, data.offsets, data.valid):
         if array is not None:
             array.flags.writeable = False
     for field in data.fields.values():

@@ -22,6 +22,7 @@ from loaderx.sources.format import (
     HEAD_BYTES,
     FileFormat,
     Folder,
+    MissingArgument,
     OpenOptions,
     OpenSplit,
     Splits,
@@ -63,27 +64,28 @@ def open_path(
     format: str | None = None,
     decode: bool = True,
     fill: Mapping[str, object] | None = None,
+    missing: MissingArgument = "error",
+    types: Mapping[str, object] | None = None,
     cache: CacheArgument = None,
 ) -> list[Opened]:
     """The sources of a path, one after the other."""
-    options = open_options(columns, decode, fill, cache)
+    options = open_options(columns, decode, fill, cache, missing, types)
     folders = listed_folders(path, options.cache.files)
-    if len(folders) < 2:
-        return _select(recognise(path, options, format), split, path)
-    if split is not None and "[" in split:
+    if len(folders) > 1 and split is not None and "[" in split:
         raise ArgumentError(
             f"split={split!r} would cut each of the {len(folders)} folders. Open them whole, and "
             "write .split(0.8, 0.2), or a slice of the dataset."
         )
     opened: list[Opened] = []
-    classes: dict[str, tuple[str, tuple[str, ...]]] = {}
-    for folder in folders:
+    classes: dict[str, tuple[object, tuple[str, ...]]] = {}
+    for folder in folders if len(folders) > 1 else [path]:
         found = _select(recognise(folder, options, format), split, folder)
         for leaf, names in ((leaf, one) for it in found for leaf, one in it.source.classes.items()):
             first, known = classes.setdefault(leaf, (folder, names))
             if names != known:
+                other = first if first is not folder else "another of its splits"
                 raise FileError(
-                    f"{folder} has other classes of {leaf!r} than {first}: the same number would "
+                    f"{folder} has other classes of {leaf!r} than {other}: the same number would "
                     "mean two things. Open each, make the numbers alike in a .map(), and join them "
                     "with Dataset.concatenate."
                 )
@@ -128,16 +130,28 @@ def _shard_counts(source: Source) -> Sequence[int] | None:
 # Recognising ------------------------------------------------------------------------------------
 
 
+_TABLES = ("csv", "parquet", "arrow", "jsonl", "huggingface", "loaderx")
+"""Formats that have missing values, and types."""
+
+
 def recognise(
     path: PathLike | Sequence[PathLike], options: OpenOptions, format: str | None = None
 ) -> Recognised:
     """The format and the splits of a path."""
     try:
-        return _recognise(path, options, format)
+        found = _recognise(path, options, format)
     except (ArgumentError, FileError):
         if not register_installed():
             raise
-    return _recognise(path, options, format)  # again, with the formats of other packages
+        found = _recognise(path, options, format)  # again, with the formats of other packages
+    for name, is_used in (("missing", options.missing.is_used), ("types", bool(options.types))):
+        if is_used and found.format not in _TABLES:
+            raise ArgumentError(
+                f"`{name}` is for tables ({_listed(_TABLES)}), and {path} is {found.format!r}."
+            )
+    if found.format not in ("csv", "jsonl"):
+        options.check_types_are_categories(str(path))
+    return found
 
 
 def _recognise(

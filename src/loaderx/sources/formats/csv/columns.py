@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -16,7 +16,15 @@ import numpy as np
 from loaderx.errors import ArgumentError
 from loaderx.sources.columns.data import ColumnData, ColumnType
 from loaderx.sources.formats.arrow.columns import arrow_data
-from loaderx.sources.formats.lines.numbers import DType, Number, array_of, fitted, shown
+from loaderx.sources.formats.lines.numbers import (
+    TIME,
+    WORDS,
+    DType,
+    Number,
+    array_of,
+    fitted,
+    shown,
+)
 from loaderx.sources.formats.lines.text import not_utf8
 from loaderx.tree import Array
 
@@ -38,17 +46,20 @@ _NULLS = _NULLS_OF_FLOATS | {"NaN", "nan"}
 _FOR_ARROW_ALONE = np.frombuffer(b"xX(", np.uint8)  # 0x10 and nan(1)
 FEW = 16  # cells that are parsed as fast one by one
 _FEW_ROWS = 4096  # of columns that are parsed together
-_WORDS = {"i": "an integer", "u": "an integer", "f": "a number", "b": "true or false"}
 _TEXT = np.dtype(object)
 
 
 class CsvColumn:
     """One column: cells become an array of its dtype."""
 
-    def __init__(self, name: str, dtype: DType, fill: object = None) -> None:
+    def __init__(
+        self, name: str, dtype: DType, fill: object = None, *, keeps_gaps: bool = False
+    ) -> None:
+        """With ``keeps_gaps``, cells without a value are kept as such."""
         self.name, self.dtype, self.fill = name, dtype, fill
-        self.kind = _column_type(dtype)
-        self._filled: Number = 0
+        self.keeps_gaps = keeps_gaps
+        self.kind = _column_type(dtype).replace(nulls=0 if keeps_gaps else None)
+        self._filled: Number | str = 0
         if fill is None:
             return
         if dtype == _TEXT:
@@ -56,20 +67,35 @@ class CsvColumn:
                 raise ArgumentError(f"`fill` must be text for the column {name!r}, got {fill!r}.")
             return
         try:
-            self._filled = array_of([_number(fill, dtype)], dtype).tolist()[0]
+            self._filled = _filler(fill, dtype)
         except ValueError as error:
             raise ArgumentError(f"`fill` for the column {name!r}: {error}.") from error
 
     def data(self, cells: pa.BinaryArray, encoding: str) -> tuple[ColumnData, Wrong]:
         """The values of cells, and the errors of wrong cells, whose values are arbitrary."""
         texts, wrong = self._decoded(cells, encoding)
+        texts, valid = self._present(texts)
         if self.dtype == _TEXT:
-            return arrow_data(self._filled_texts(texts), self.kind, self.name, {}), wrong
+            data = arrow_data(self._filled_texts(texts), ColumnType("text"), self.name, {})
+            return data._replace(valid=valid), wrong
         values = self._parsed(texts)
         if values is None:
             values, others = self.parsed_one_by_one(texts.to_pylist())
             wrong = others | wrong
-        return ColumnData(len(values), values), wrong
+        return ColumnData(len(values), values, valid=valid), wrong
+
+    def _present(self, texts: pa.StringArray) -> tuple[pa.StringArray, Array | None]:
+        """Cells with a plain value where there is none, and which have one, if that is kept."""
+        if not self.keeps_gaps:
+            return texts, None
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if self.dtype == _TEXT:
+            return texts, np.array(pc.not_equal(texts, ""))
+        is_null = pc.is_in(pc.utf8_trim_whitespace(texts), value_set=pa.array(sorted(self._nulls)))
+        plain = "1970-01-01" if self.dtype.kind == "M" else "0"
+        return pc.if_else(is_null, plain, texts), ~np.array(is_null)
 
     def parsed_together(
         self, columns: Sequence[pa.BinaryArray], encoding: str
@@ -78,10 +104,14 @@ class CsvColumn:
         import pyarrow as pa
 
         texts, wrong = self._decoded(pa.concat_arrays(columns), encoding)
+        texts, valid = self._present(texts)
         values = None if wrong else self._parsed(texts)
         if values is None:
             return None
-        return [ColumnData(len(rows), rows) for rows in values.reshape(len(columns), -1)]
+        shape = (len(columns), -1)
+        there = [None] * len(columns) if valid is None else valid.reshape(shape)
+        pairs = zip(values.reshape(shape), there, strict=True)
+        return [ColumnData(len(rows), rows, valid=one) for rows, one in pairs]
 
     def _decoded(self, cells: pa.BinaryArray, encoding: str) -> tuple[pa.StringArray, Wrong]:
         import pyarrow as pa
@@ -121,12 +151,12 @@ class CsvColumn:
             if self.fill is None:
                 return None
             texts = pc.if_else(is_null, pa.scalar(None, pa.string()), texts)
-        wide = {"i": "int64", "u": "uint64", "f": "float64", "b": "bool"}[kind]
+        wide = self.dtype if kind == "M" else np.dtype({"b": "?"}.get(kind, f"{kind}8"))
         try:
-            numbers = texts.cast(wide)
+            numbers = texts.cast(pa.from_numpy_dtype(wide))
             if is_null.true_count:
-                numbers = pc.fill_null(numbers, self._filled)
-            values = arrow_data(numbers, ColumnType("fixed", np.dtype(wide)), self.name, {}).values
+                numbers = pc.fill_null(numbers, pa.array(np.array([self._filled], wide))[0])
+            values = arrow_data(numbers, ColumnType("fixed", wide), self.name, {}).values
             assert values is not None
             return fitted(values, self.dtype)
         except ValueError:  # pyarrow's errors are, too
@@ -147,34 +177,26 @@ class CsvColumn:
                 wrong[number] = str(error)
         return values, wrong
 
-    def _fitting(self, value: Number) -> Array:
+    def _fitting(self, value: Number | str) -> Array:
         try:
             return array_of([value], self.dtype)
         except ValueError as error:
             raise ValueError(f"column {self.name!r}: {error}. {self._advice()}") from error
 
-    def first_missing(self, cells: Cells) -> int | None:
-        """The first of these cells that is missing and has no `fill`; None if there is none."""
-        if self.dtype == _TEXT or self.fill is not None:
-            return None
+    def refused(self, cells: Cells) -> list[int]:
+        """Which of these cells are missing, if that is an error."""
         nulls = self._nulls
+        if self.dtype == _TEXT or self.fill is not None or self.keeps_gaps:
+            return []
         if nulls.isdisjoint(map(str.strip, cells)):
-            return None
-        return next(number for number, cell in enumerate(cells) if cell.strip() in nulls)
+            return []
+        return [number for number, cell in enumerate(cells) if cell.strip() in nulls]
 
     @property
     def _nulls(self) -> frozenset[str]:
         return _NULLS_OF_FLOATS if self.dtype.kind == "f" else _NULLS
 
-    def missing(self, cell: str) -> str:
-        """The message for a cell without a value."""
-        what = "an empty cell" if not cell.strip() else shown(cell)
-        return (
-            f"column {self.name!r}: {what} is a missing value. Give one to put in its place, "
-            f"fill={{{self.name!r}: ...}}"
-        )
-
-    def _value(self, cell: str) -> Number:
+    def _value(self, cell: str) -> Number | str:
         text, kind = cell.strip(), self.dtype.kind
         if kind == "f" and _FLOAT.fullmatch(text):
             return float(text)
@@ -182,16 +204,34 @@ class CsvColumn:
             return int(text)
         if kind == "b" and text.lower() in _BOOLS:
             return _BOOLS[text.lower()]
+        if kind == "M" and TIME.fullmatch(text):
+            return text
         if text not in _NULLS:
             raise ValueError(
-                f"column {self.name!r}: {shown(cell)} is not {_WORDS[kind]}. {self._advice()}"
+                f"column {self.name!r}: {shown(cell)} is not {WORDS[kind]}. {self._advice()}"
             )
         if self.fill is None:
-            raise ValueError(self.missing(cell))
+            raise ValueError(missing_cell(self.name, cell))
         return self._filled
 
     def _advice(self) -> str:
-        return f"Say what it is with loaderx.sources.Csv(path, types={{{self.name!r}: ...}})"
+        return f"Say what the column is with types={{{self.name!r}: ...}}: a dtype, or str"
+
+
+def missing_cell(name: str, cell: str, others: Mapping[str, Sequence[int]] = {}) -> str:
+    """The message for a cell without a value; ``others`` are all columns that have such cells."""
+    names = list(others) or [name]
+    what = "an empty cell" if not cell.strip() else shown(cell)
+    more = ""
+    if len(names) > 1:
+        listed = ", ".join(f"{one!r} ({len(cells)})" for one, cells in others.items())
+        more = f"; the first rows have missing values in {listed}"
+    fill = ", ".join(f"{one!r}: ..." for one in names)
+    return (
+        f"column {name!r}: {what} is a missing value{more}. Give one to put in its place, "
+        f"fill={{{fill}}}, keep it, missing='valid' or 'nan', or leave the "
+        f"column{'s' if more else ''} out with columns=[...]"
+    )
 
 
 @functools.cache
@@ -220,18 +260,23 @@ def parsed_columns(
 
 def _alike(columns: Sequence[CsvColumn]) -> Iterable[list[int]]:
     """The places of columns of numbers with the same type and the same value for missing cells."""
-    places: dict[tuple[DType, str], list[int]] = {}
+    places: dict[tuple[DType, str, bool], list[int]] = {}
     for place, column in enumerate(columns):
         if column.dtype != _TEXT:
-            places.setdefault((column.dtype, repr(column.fill)), []).append(place)
+            alike = column.dtype, repr(column.fill), column.keeps_gaps
+            places.setdefault(alike, []).append(place)
     return places.values()
 
 
-def _number(fill: object, dtype: DType) -> Number:
-    value = fill.item() if isinstance(fill, np.generic) else fill
+def _filler(fill: object, dtype: DType) -> Number | str:
+    """A value for missing cells, as it would be written in a cell."""
+    value = fill.item() if isinstance(fill, np.generic) and dtype.kind != "M" else fill
+    if dtype.kind == "M":
+        return str(array_of([str(value).replace("T", " ")], dtype)[0])
     if not isinstance(value, (bool, int, float)):
-        raise ValueError(f"{shown(fill)} is not {_WORDS[dtype.kind]}")
-    return value
+        raise ValueError(f"{shown(fill)} is not {WORDS[dtype.kind]}")
+    filled: Number = array_of([value], dtype).tolist()[0]
+    return filled
 
 
 def decoded(

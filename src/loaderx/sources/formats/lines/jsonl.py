@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import copy
 import json
+import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -18,10 +20,10 @@ import numpy as np
 from loaderx.errors import ArgumentTypeError, FileError
 from loaderx.memory import Lend
 from loaderx.sources.base import BadRecordError, FileSource, Indices, PadsLists, Problem, Source
-from loaderx.sources.cache.folder import CacheArgument, Json, cache_folder
+from loaderx.sources.cache.folder import CacheArgument, CacheFolder, CopyOf, Json, cache_folder
 from loaderx.sources.columns.padded import PaddedColumns
 from loaderx.sources.files.paths import PathLike, find
-from loaderx.sources.format import OpenOptions
+from loaderx.sources.format import MissingArgument, OpenOptions, open_options
 from loaderx.sources.formats.lines.copies import LineCopy, open_copy
 from loaderx.sources.formats.lines.files import LineFiles, LinesOfFile
 from loaderx.sources.formats.lines.index import Offsets, line_offsets
@@ -32,14 +34,19 @@ from loaderx.sources.formats.lines.json_parsing import (
     parse_elements,
     parse_lines,
 )
-from loaderx.sources.formats.lines.json_schema import JsonSchema, Record
+from loaderx.sources.formats.lines.json_schema import Facts, JsonSchema, Record, Sample
 from loaderx.sources.formats.lines.numbers import Types, checked_types, shown
 from loaderx.sources.formats.lines.text import not_utf8
+from loaderx.sources.native.copies import is_worth_a_copy
 from loaderx.tree import Array, Tree
 
 SAMPLE = 100
 """Records at the beginning from which the keys and their types are found."""
 
+_MOST = 100 * SAMPLE
+"""Records in which the type of a key is looked for that had null or empty lists before."""
+
+_FACTS = "facts.json"
 _ARRAY = "array"  # the note of a file that is one array
 
 
@@ -51,9 +58,11 @@ class Jsonl(PadsLists, FileSource):
     Args:
         path: a file, a pattern such as ``data/*.jsonl``, or a list of files.
         columns: the keys to keep; all by default.
-        types: dtypes of numbers and of lists of them, by key; ``object`` leaves values as JSON has
-            them. By default numbers are Python's, and lists of numbers int32 or float32.
+        types: dtypes of numbers, of lists of them and of times, by key; ``"category"`` makes codes
+            of text; ``object`` leaves values as JSON has them. By default numbers are Python's,
+            and lists of numbers int32 or float32.
         fill: values by key, for records that lack it or have null.
+        missing: what becomes of the others, as in `Dataset.open`.
         cache: the folder for indexes and copies, as in `Dataset.open`.
 
     >>> import os
@@ -70,6 +79,7 @@ class Jsonl(PadsLists, FileSource):
         columns: Sequence[str] | None = None,
         types: Types | None = None,
         fill: Mapping[str, object] | None = None,
+        missing: MissingArgument = "error",
         cache: CacheArgument = None,
     ) -> None:
         folder = cache_folder(cache)
@@ -83,25 +93,80 @@ class Jsonl(PadsLists, FileSource):
         self._lines.check_any()
         self._lines.are_alike = len(set(map(str, self._lines.notes))) == 1
         where = self._lines.files.paths[0]
-        self._schema = JsonSchema(self._sample(), columns, dtypes, fill or {}, where)
+        self._given = open_options(None, False, fill, folder, missing, types)
+        facts = self._kept_facts(folder)
+        self._schema = JsonSchema(self._sample(), columns, dtypes, self._given, facts, where)
         kept = {column.name: column.kept for column in self._schema.columns}
         self._copy: LineCopy | None = open_copy(
             kept, self._lines, self._parsed, folder, "JSON", self._schema.told()
         )
 
-    def _sample(self) -> list[Record]:
+    def _sample(self) -> Sample:
         """The first records, without those that cannot be read; an error if none can."""
-        found: list[Record] = []
-        first = None
-        for index in range(min(SAMPLE, len(self))):
+        errors: list[str] = []
+        sample = Sample(list(self._readable(0, SAMPLE, errors)), [])
+        if not sample.records:
+            raise FileError(f"{errors[0]}. JSON objects are expected, one a line.")
+        names = {name for one in sample.records for name in one}
+        for start in range(SAMPLE, min(_MOST, len(self)), SAMPLE):
+            names = {name for name in names if not any(map(_tells, sample.values(name)))}
+            if not names:
+                break
+            for record in self._readable(start, start + SAMPLE, errors):
+                sample.more.append({name: record.get(name) for name in names})
+        return sample
+
+    def _readable(self, start: int, stop: int, errors: list[str]) -> Iterator[Record]:
+        """The objects of lines, without those that cannot be read, whose errors are added."""
+        indices = np.arange(start, min(stop, len(self)))
+        try:
+            yield from [one for part in self._lines.split(indices) for one in self._objects(part)]
+            return
+        except ValueError:
+            pass  # one by one below
+        for index in indices:
             try:
                 (part,) = self._lines.split(np.array([index]))
-                found += self._objects(part)
+                yield from self._objects(part)
             except ValueError as error:
-                first = first or f"{self.where(index)}: {self._reason(error)}"
-        if not found:
-            raise FileError(f"{first}. JSON objects are expected, one a line.")
-        return found
+                errors.append(f"{self.where(int(index))}: {self._reason(error)}")
+
+    def _facts(self) -> Facts:
+        """What only reading all records tells."""
+        given, facts = self._given, Facts(0, Counter(), {})
+        values: dict[str, set[str]] = {name: set() for name in given.categories}
+        for start in range(0, len(self), SAMPLE):
+            found = list(self._readable(start, start + SAMPLE, []))
+            facts = facts._replace(records=facts.records + len(found))
+            for record in found:
+                facts.present.update(name for name, one in record.items() if one is not None)
+            for name, known in values.items():
+                ones = [given.fill.get(name), *(record.get(name) for record in found)]
+                known.update(one for one in ones if isinstance(one, str))
+        return facts._replace(classes={name: sorted(known) for name, known in values.items()})
+
+    def _kept_facts(self, cache: CacheFolder) -> Facts:
+        """The facts, which are kept in the cache folder for large files."""
+        if not self._given.needs_all:
+            return Facts(0, Counter(), {})
+
+        def make(folder: str) -> None:
+            with open(os.path.join(folder, _FACTS), "w", encoding="utf-8") as file:
+                json.dump(self._facts(), file)
+
+        told: Json = ["JSON", list(self._given.categories), repr(sorted(self._given.fill.items()))]
+        files = self._lines.files
+        asked = CopyOf("read through", 1, files.paths, make, told)
+        folder = cache.copy_if_possible(asked) if is_worth_a_copy(files) else None
+        if folder is None:
+            return self._facts()
+        with open(os.path.join(folder, _FACTS), encoding="utf-8") as file:
+            records, present, classes = json.load(file)
+        return Facts(records, Counter(present), classes)
+
+    @property
+    def classes(self) -> dict[str, tuple[str, ...]]:
+        return {name: tuple(values) for name, values in self._schema.classes.items()}
 
     @property
     def spec(self) -> Tree | None:
@@ -114,7 +179,7 @@ class Jsonl(PadsLists, FileSource):
         return self._schema.can_be_stacked
 
     def label(self) -> str:
-        return f"open(jsonl: {', '.join(self._schema.names)})"
+        return f"open({self._given.label('jsonl')}: {', '.join(self._schema.names)})"
 
     def where(self, index: int) -> str:
         file, number = self._lines.parts.locate(index)
@@ -201,6 +266,11 @@ class Jsonl(PadsLists, FileSource):
         return list(found)  # type: ignore[arg-type]
 
 
+def _tells(value: object) -> bool:
+    """True for values that show the type of their key."""
+    return value is not None and value != []
+
+
 def _find(data: Array, path: str) -> tuple[Offsets, Json]:
     if is_array(data, path):
         return element_offsets(data, path), _ARRAY
@@ -209,4 +279,11 @@ def _find(data: Array, path: str) -> tuple[Offsets, Json]:
 
 def open_files(files: list[str], options: OpenOptions) -> Source:
     """The records of files of this format."""
-    return Jsonl(files, options.columns, fill=options.fill, cache=options.cache)
+    return Jsonl(
+        files,
+        options.columns,
+        types=options.types,
+        fill=options.fill,
+        missing=options.missing,
+        cache=options.cache,
+    )
