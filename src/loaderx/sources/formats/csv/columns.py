@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -218,19 +218,13 @@ class CsvColumn:
         return f"Say what the column is with types={{{self.name!r}: ...}}: a dtype, or str"
 
 
-def missing_cell(name: str, cell: str, others: Mapping[str, Sequence[int]] = {}) -> str:
-    """The message for a cell without a value; ``others`` are all columns that have such cells."""
-    names = list(others) or [name]
+def missing_cell(name: str, cell: str) -> str:
+    """The message for a cell without a value."""
     what = "an empty cell" if not cell.strip() else shown(cell)
-    more = ""
-    if len(names) > 1:
-        listed = ", ".join(f"{one!r} ({len(cells)})" for one, cells in others.items())
-        more = f"; the first rows have missing values in {listed}"
-    fill = ", ".join(f"{one!r}: ..." for one in names)
     return (
-        f"column {name!r}: {what} is a missing value{more}. Give one to put in its place, "
-        f"fill={{{fill}}}, keep it, missing='valid' or 'nan', or leave the "
-        f"column{'s' if more else ''} out with columns=[...]"
+        f"column {name!r}: {what} is a missing value. Give one to put in its place, "
+        f"fill={{{name!r}: ...}}, keep it, missing='valid' or 'nan', or leave the column out with "
+        "columns=[...]"
     )
 
 

@@ -12,6 +12,7 @@ from loaderx.errors import FileError
 from loaderx.frozen import Frozen
 from loaderx.sources.columns.categories import Categories
 from loaderx.sources.columns.data import ColumnData
+from loaderx.sources.columns.gaps import refuse_gaps
 from loaderx.sources.columns.pick import spread
 from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.format import OpenOptions
@@ -144,12 +145,14 @@ class CsvFiles:
                 gaps[name] = missing
             columns.append(column)
         if gaps:  # an error now, rather than at the first batch
-            first = min(gaps, key=lambda name: gaps[name][0])
-            place = gaps[first][0]
+            name = min(gaps, key=lambda name: gaps[name][0])
+            place = gaps[name][0]
             file, record = sample.records[place]
             where = next(self._where(file, [record]))
-            cell = sample.columns[chosen.index(first)][place]
-            raise FileError(f"{where}: {missing_cell(first, cell, gaps)}.")
+            if len(gaps) > 1:
+                refuse_gaps(f"{where} and others", {name: len(one) for name, one in gaps.items()})
+            cell = sample.columns[chosen.index(name)][place]
+            raise FileError(f"{where}: {missing_cell(name, cell)}.")
         return columns
 
     def _sample(self, width: int) -> _Sample:

@@ -14,8 +14,7 @@ import numpy as np
 from loaderx.errors import ArgumentError
 from loaderx.sources.cache.folder import Json
 from loaderx.sources.columns.categories import not_text
-from loaderx.sources.columns.data import ColumnType
-from loaderx.sources.columns.gaps import TEXT, add_columns, blank, check_gaps
+from loaderx.sources.columns.gaps import TEXT, add_columns, check_gaps
 from loaderx.sources.format import MissingWords, OpenOptions
 from loaderx.sources.formats.lines.json_columns import (
     Codes,
@@ -49,7 +48,7 @@ class Facts(NamedTuple):
 
     records: int
     present: Counter[str]  # the values under each key
-    classes: Mapping[str, Sequence[str]]  # those of categories, in order
+    classes: Mapping[str, set[str]]  # the values of categories
 
 
 class JsonSchema:
@@ -79,7 +78,7 @@ class JsonSchema:
         usual = usual if columns is None else list(dict.fromkeys(columns))
         self.is_chosen = columns is not None
         self.fill = {name: value for name, value in fill.items() if name in usual}
-        self.classes = {name: facts.classes[name] for name in given.categories if name in usual}
+        self.classes = {n: tuple(sorted(facts.classes[n])) for n in given.categories if n in usual}
         found: dict[str, JsonColumn] = {}
         for name in usual:
             values = sample.values(name)
@@ -112,30 +111,23 @@ class JsonSchema:
         have = [name for name, count in lacking.items() if count and facts.records]
         made = dict(found)
         for name, word in check_gaps(words, plain, have, lacking.get, where).items():
-            if word == "nan":
-                made[name] = with_nan(found[name])
-                dtype = made[name].kept.kind.dtype
-                self._gaps[name] = "NaT" if dtype is not None and dtype.kind == "M" else np.nan
-            else:
-                self._valid.append(name)
-                are_dicts = any(isinstance(one, dict) for one in sample.values(name))
-                self._gaps[name] = self._blank(name, kinds[name], are_dicts=are_dicts)
+            made[name] = with_nan(found[name]) if word == "nan" else found[name]
+            dtype, values = made[name].kept.kind.dtype, sample.values(name)
+            if dtype is not None and dtype.kind == "M":
+                self._gaps[name] = "NaT"
+            elif word == "nan":
+                self._gaps[name] = np.nan
+            elif self.classes.get(name):
+                self._gaps[name] = self.classes[name][0]
+            else:  # 0, False, "", [] or {}
+                self._gaps[name] = type(values[0])() if values else None
+            self._valid += [name] if word == "valid" else []
         columns: dict[str, JsonColumn] = {}
         for name, column in made.items():
             add_columns(columns, {name: column})
             if name in self._valid:
                 add_columns(columns, {f"{name}_valid": Plain(f"{name}_valid", bool)})
         return list(columns.values())
-
-    def _blank(self, name: str, kind: ColumnType, *, are_dicts: bool) -> object:
-        if name in self.classes:
-            return self.classes[name][0] if self.classes[name] else ""
-        if kind.kind not in ("fixed", "text"):
-            return {} if are_dicts else []
-        value = blank(kind)
-        if isinstance(value, np.datetime64):
-            return str(value)
-        return value.item() if isinstance(value, np.generic) else value
 
     def _check_fill(self) -> None:
         for column in self.columns:

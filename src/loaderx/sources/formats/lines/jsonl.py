@@ -11,16 +11,22 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from loaderx.errors import ArgumentTypeError, FileError
 from loaderx.memory import Lend
 from loaderx.sources.base import BadRecordError, FileSource, Indices, PadsLists, Problem, Source
-from loaderx.sources.cache.folder import CacheArgument, CacheFolder, CopyOf, Json, cache_folder
+from loaderx.sources.cache.folder import (
+    CacheArgument,
+    CacheFolder,
+    IndexedFile,
+    Json,
+    cache_folder,
+)
 from loaderx.sources.columns.padded import PaddedColumns
 from loaderx.sources.files.paths import PathLike, find
 from loaderx.sources.format import MissingArgument, OpenOptions, open_options
@@ -37,7 +43,6 @@ from loaderx.sources.formats.lines.json_parsing import (
 from loaderx.sources.formats.lines.json_schema import Facts, JsonSchema, Record, Sample
 from loaderx.sources.formats.lines.numbers import Types, checked_types, shown
 from loaderx.sources.formats.lines.text import not_utf8
-from loaderx.sources.native.copies import is_worth_a_copy
 from loaderx.tree import Array, Tree
 
 SAMPLE = 100
@@ -46,7 +51,6 @@ SAMPLE = 100
 _MOST = 100 * SAMPLE
 """Records in which the type of a key is looked for that had null or empty lists before."""
 
-_FACTS = "facts.json"
 _ARRAY = "array"  # the note of a file that is one array
 
 
@@ -65,8 +69,7 @@ class Jsonl(PadsLists, FileSource):
         missing: what becomes of the others, as in `Dataset.open`.
         cache: the folder for indexes and copies, as in `Dataset.open`.
 
-    >>> import os
-    >>> with open("ids.jsonl", "w") as file:
+    >>>     >>> with open("ids.jsonl", "w") as file:
     ...     _ = file.write('{"id": 5000000000, "x": [1, 2]}')
     >>> Jsonl("ids.jsonl", types={"id": "int64"}, cache=False)[0]
     {'id': np.int64(5000000000), 'x': array([1, 2], dtype=int32)}
@@ -94,7 +97,7 @@ class Jsonl(PadsLists, FileSource):
         self._lines.are_alike = len(set(map(str, self._lines.notes))) == 1
         where = self._lines.files.paths[0]
         self._given = open_options(None, False, fill, folder, missing, types)
-        facts = self._kept_facts(folder)
+        facts = self._facts(folder)
         self._schema = JsonSchema(self._sample(), columns, dtypes, self._given, facts, where)
         kept = {column.name: column.kept for column in self._schema.columns}
         self._copy: LineCopy | None = open_copy(
@@ -131,42 +134,37 @@ class Jsonl(PadsLists, FileSource):
             except ValueError as error:
                 errors.append(f"{self.where(int(index))}: {self._reason(error)}")
 
-    def _facts(self) -> Facts:
-        """What only reading all records tells."""
-        given, facts = self._given, Facts(0, Counter(), {})
-        values: dict[str, set[str]] = {name: set() for name in given.categories}
-        for start in range(0, len(self), SAMPLE):
-            found = list(self._readable(start, start + SAMPLE, []))
-            facts = facts._replace(records=facts.records + len(found))
-            for record in found:
-                facts.present.update(name for name, one in record.items() if one is not None)
-            for name, known in values.items():
-                ones = [given.fill.get(name), *(record.get(name) for record in found)]
-                known.update(one for one in ones if isinstance(one, str))
-        return facts._replace(classes={name: sorted(known) for name, known in values.items()})
-
-    def _kept_facts(self, cache: CacheFolder) -> Facts:
-        """The facts, which are kept in the cache folder for large files."""
+    def _facts(self, cache: CacheFolder) -> Facts:
+        """What only reading all records tells; it is found once, like an index."""
+        names, fill = self._given.categories, self._given.fill
+        facts = Facts(0, Counter(), {name: set() for name in names})
         if not self._given.needs_all:
-            return Facts(0, Counter(), {})
+            return facts
+        ends = np.cumsum(self._lines.parts.counts).tolist()
 
-        def make(folder: str) -> None:
-            with open(os.path.join(folder, _FACTS), "w", encoding="utf-8") as file:
-                json.dump(self._facts(), file)
+        def look(number: int) -> IndexedFile:
+            records, present = 0, Counter[str]()
+            values: dict[str, set[object]] = {name: set() for name in names}
+            for start in range(ends[number - 1] if number else 0, ends[number], SAMPLE):
+                for record in self._readable(start, min(start + SAMPLE, ends[number]), []):
+                    records += 1
+                    present.update(name for name, one in record.items() if one is not None)
+                    for name, known in values.items():
+                        known.update([str(record[name])] if record.get(name) is not None else [])
+            found: Json = {name: list(map(str, known)) for name, known in values.items()}
+            return IndexedFile({}, [records, dict(present), found])
 
-        told: Json = ["JSON", list(self._given.categories), repr(sorted(self._given.fill.items()))]
-        files = self._lines.files
-        asked = CopyOf("read through", 1, files.paths, make, told)
-        folder = cache.copy_if_possible(asked) if is_worth_a_copy(files) else None
-        if folder is None:
-            return self._facts()
-        with open(os.path.join(folder, _FACTS), encoding="utf-8") as file:
-            records, present, classes = json.load(file)
-        return Facts(records, Counter(present), classes)
+        notes: list[Any] = cache.index(f"json {names}", 1, self._lines.files, look).notes
+        for records, present, values in notes:
+            facts = facts._replace(records=facts.records + records)
+            facts.present.update(present)
+            for name, known in facts.classes.items():
+                known.update(values[name], [str(fill[name])] if name in fill else [])
+        return facts
 
     @property
     def classes(self) -> dict[str, tuple[str, ...]]:
-        return {name: tuple(values) for name, values in self._schema.classes.items()}
+        return self._schema.classes
 
     @property
     def spec(self) -> Tree | None:
