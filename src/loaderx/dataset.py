@@ -58,13 +58,14 @@ from loaderx.tree import Array, ArraySpec, Leaf, Tree, flatten, map_leaves, spec
 if TYPE_CHECKING:
     from loaderx.display.show import Shown
     from loaderx.plans.records import Provenance, Records
-    from loaderx.sources.format import MissingArgument
     from loaderx.stages.cache import Kept
     from loaderx.stages.join import Joined
     from loaderx.stages.mixture import MixPlan, Ramp, Weights
 
 T = TypeVar("T")
 U = TypeVar("U")
+
+_Missing: TypeAlias = Literal["error", "nan", "valid"]
 
 __tracebackhide__ = hidden_by_pytest
 
@@ -151,7 +152,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         format: str | None = None,
         decode: bool = True,
         fill: Mapping[str, object] | None = None,
-        missing: MissingArgument = "error",
+        missing: _Missing | Mapping[str, _Missing] = "error",
         types: Mapping[str, object] | None = None,
         cache: str | os.PathLike[str] | bool | None = None,
     ) -> Dataset[dict[str, Leaf]]:
@@ -221,7 +222,7 @@ class Dataset(Generic[T], metaclass=DatasetType):
         *,
         thread_safe: bool | None = None,
         fill: Mapping[str, object] | None = None,
-        missing: MissingArgument = "error",
+        missing: _Missing | Mapping[str, _Missing] = "error",
         types: Mapping[str, object] | None = None,
     ) -> Dataset[Tree]:
         """A `loaderx.sources.Source`, or anything with ``__len__`` and ``__getitem__``.
@@ -235,9 +236,17 @@ class Dataset(Generic[T], metaclass=DatasetType):
         and objects with ``thread_safe = True``, are trusted; others are read one at a time, and a
         warning says so if threads wait for it.
 
-        ``fill``, ``missing`` and ``types`` are those of `open`, for tables of pandas, polars,
-        pyarrow and Hugging Face, which are then read as from a file.  Of pandas, NaN is missing
-        where ``fill`` or ``missing`` says so, and else a value.
+        >>> import pyarrow
+        >>> table = pyarrow.table({"age": [31, None]})
+        >>> Dataset.from_source(table, missing="valid")[1]
+        {'age': np.int64(0), 'age_valid': np.False_}
+
+        Args:
+            source: the records.
+            thread_safe: whether threads may read it at once.
+            fill: as in `open`, for tables of pandas, polars, pyarrow and Hugging Face.
+            missing: the same.  NaN of pandas is a value where neither names its column.
+            types: the same; ``"category"`` is the only type.
         """
         if fill or types or missing != "error":
             from loaderx.sources.formats.arrow.frames import table_source  # late: slow to import

@@ -57,7 +57,7 @@ _ARRAY = "array"  # the note of a file that is one array
 class Jsonl(PadsLists, FileSource):
     """Records of JSON files, objects one a line, or one array of objects.
 
-    `Dataset.open` makes it; use it yourself for ``types``.
+    `Dataset.open` makes it.
 
     Args:
         path: a file, a pattern such as ``data/*.jsonl``, or a list of files.
@@ -66,10 +66,11 @@ class Jsonl(PadsLists, FileSource):
             of text; ``object`` leaves values as JSON has them. By default numbers are Python's,
             and lists of numbers int32 or float32.
         fill: values by key, for records that lack it or have null.
-        missing: what becomes of the others, as in `Dataset.open`.
         cache: the folder for indexes and copies, as in `Dataset.open`.
+        missing: what becomes of the others, as in `Dataset.open`.
 
-    >>>     >>> with open("ids.jsonl", "w") as file:
+    >>> import os
+    >>> with open("ids.jsonl", "w") as file:
     ...     _ = file.write('{"id": 5000000000, "x": [1, 2]}')
     >>> Jsonl("ids.jsonl", types={"id": "int64"}, cache=False)[0]
     {'id': np.int64(5000000000), 'x': array([1, 2], dtype=int32)}
@@ -82,8 +83,9 @@ class Jsonl(PadsLists, FileSource):
         columns: Sequence[str] | None = None,
         types: Types | None = None,
         fill: Mapping[str, object] | None = None,
-        missing: MissingArgument = "error",
         cache: CacheArgument = None,
+        *,
+        missing: MissingArgument = "error",
     ) -> None:
         folder = cache_folder(cache)
         files = find(path, folder.files)
