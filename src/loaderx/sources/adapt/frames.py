@@ -121,16 +121,12 @@ def _check_missing(columns: Mapping[str | int, Table]) -> None:
     lacking = {name: count for name, count in counts.items() if count}
     if not lacking:
         return
-    if len(lacking) == 1:
-        ((name, count),) = lacking.items()
-        told = f'column "{name}" has {count} missing values'
-    else:
-        listed = ", ".join(f'"{name}" ({count})' for name, count in lacking.items())
-        told = f"columns have missing values, {listed}"
+    listed = ", ".join(f'"{name}" ({count})' for name, count in lacking.items())
     fill = ", ".join(f"{name!r}: ..." for name in lacking)
     raise ArgumentError(
-        f"{told}, which arrays cannot hold. Fill them, Dataset.from_source(table, "
-        f"fill={{{fill}}}), keep them, missing='valid' or 'nan', or drop those rows before."
+        f"columns with missing values, which arrays cannot hold: {listed}. Fill them, "
+        f"Dataset.from_source(table, fill={{{fill}}}), keep them, missing='valid' or 'nan', or "
+        "drop those rows before."
     )
 
 

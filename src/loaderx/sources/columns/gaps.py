@@ -23,8 +23,9 @@ from loaderx.sources.columns.derived_columns import (
     Missing,
     OptionalColumn,
 )
-from loaderx.sources.columns.elements import new_rows
+from loaderx.sources.columns.elements import Needs, new_rows
 from loaderx.sources.columns.table import ColumnTree
+from loaderx.sources.files.cold import Span
 from loaderx.sources.files.parts import Located, Parts
 from loaderx.sources.format import MissingWord, MissingWords, OpenOptions
 from loaderx.tree import Array, ArraySpec, DType
@@ -77,15 +78,16 @@ def check_gaps(
     refused = {name: count(name) for name in leaves if name in have and asked[name] == "error"}
     refuse_gaps(where, refused, leaves)
     no_nan = [n for n, word in asked.items() if word == "nan" and nan_dtype(leaves[n]) is None]
+    found: dict[str, MissingWord] = {name: word for name, word in asked.items() if word != "error"}
     if no_nan:
-        one = no_nan[0]
         listed = ", ".join(f"{name!r} ({leaves[name]})" for name in no_nan)
+        fill = ", ".join(f"{name!r}: ..." for name in no_nan)
         raise ArgumentError(
             f"missing='nan' is for numbers and times, and {where or 'the table'} has missing "
-            f"values in {listed}. Fill them, fill={{{one!r}: ...}}, or add leaves that say which "
-            f"values are there, missing={{{one!r}: 'valid'}}."
+            f"values in {listed}. Fill them, fill={{{fill}}}, or add leaves that say which values "
+            f"are there, missing={dict(found) | dict.fromkeys(no_nan, 'valid')}."
         )
-    return {name: word for name, word in asked.items() if word != "error"}
+    return found
 
 
 def nan_dtype(kind: ColumnType) -> DType | None:
@@ -153,6 +155,12 @@ class ValidColumn(_ColumnOfSpec):
     def __init__(self, column: Column, missing: Missing | None) -> None:
         super().__init__(column, ArraySpec((), np.dtype(np.bool_)))
         self._missing = missing
+
+    def spans(self, at: Located) -> Iterator[Span]:
+        return iter(())
+
+    def needs(self, at: Located) -> Iterator[Needs]:
+        return iter([] if self._missing is None else [self._missing.needs(at)])
 
     def take(self, at: Located, out: Array) -> None:
         missing = None if self._missing is None else self._missing.missing(at)

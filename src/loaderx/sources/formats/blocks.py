@@ -60,15 +60,11 @@ def open_blocks(
 ) -> TableSource:
     """The records of files that are decoded in blocks; ``label`` is the name of the format."""
     if not options.cache.makes_copies:
-        for name in options.categories:
+        if options.needs_all:
             raise ArgumentError(
-                f"{files[0]}: the values of the category {name!r} are not known without a copy, "
-                "and cache=False makes none. Leave `cache` out."
-            )
-        if options.missing.every != "error":
-            raise ArgumentError(
-                f"{files[0]}: which columns have missing values is not known without a copy, and "
-                "cache=False makes none. Name them, missing={'age': 'nan'}, or leave `cache` out."
+                f"{files[0]}: categories, and which columns have missing values, are not known "
+                "without a copy, and cache=False makes none. Name the columns, missing={'age': "
+                "'nan'}, or leave `cache` out."
             )
         return BlockSource(open_files(), files, options, label)
     found = opened_copy(
