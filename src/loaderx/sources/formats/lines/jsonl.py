@@ -125,8 +125,10 @@ class Jsonl(PadsLists, FileSource):
         """The objects of lines, without those that cannot be read, whose errors are added."""
         indices = np.arange(start, min(stop, len(self)))
         try:
-            yield from [one for part in self._lines.split(indices) for one in self._objects(part)]
-            return
+            if start:  # the first batch that is read decides whether the kernel gets hints
+                parts = self._lines.split(indices)
+                yield from [one for part in parts for one in self._objects(part)]
+                return
         except ValueError:
             pass  # one by one below
         for index in indices:
