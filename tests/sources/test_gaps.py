@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from loaderx import ArgumentError, ArgumentTypeError, DataLoader, Dataset, FileError, engines
 from loaderx.sources import Csv, Jsonl
+from loaderx.sources.native import copies as native_copies
 
 DAY = "datetime64[D]"
 TABLE = {
@@ -233,6 +234,27 @@ def test_tables_with_gaps_are_alike_in_all_formats(rows, words, tmp_path):
         assert found == want, format
 
 
+@pytest.mark.parametrize("format", ["csv", "jsonl"])
+def test_copies_of_text_files_are_alike(format, tmp_path, monkeypatch):
+    options = {"missing": {"age": "nan", "ok": "valid", "height": "valid", "day": "nan"}}
+    options |= {"types": {"city": "category"}, "fill": {"city": "?"}}
+    parsed = opened(format, TABLE, tmp_path, **options)
+    monkeypatch.setattr(native_copies, "LEAST_BYTES", 0)
+    for _ in range(2):
+        copied = opened(format, TABLE, tmp_path, **options)
+        assert rows_of(copied) == rows_of(parsed)
+        assert copied.classes == parsed.classes == {"city": ("?", "Bern", "Ulm")}
+    words = {"age": "valid", "ok": "valid", "height": "nan", "day": "valid", "city": "valid"}
+    assert rows_of(opened(format, TABLE, tmp_path, missing=words)) == expected(TABLE, words, {})
+    filled = opened(
+        format,
+        TABLE,
+        tmp_path,
+        fill={"age": 0, "ok": True, "height": 1, "day": "2000-01-01", "city": ""},
+    )
+    assert [plain(one["age"]) for one in filled] == [31, 0, 5, 0]
+
+
 # What words mean ----------------------------------------------------------------------------------
 
 
@@ -322,6 +344,8 @@ def test_none_that_was_saved(tmp_path):
     dataset = Dataset.open(tmp_path / "d", missing={"age": "nan"})
     assert np.isnan(dataset[1]["age"])
     assert dataset[1]["name"] is None
+    with pytest.raises(ArgumentError, match="was saved with its types, so that `types` has no"):
+        Dataset.open(tmp_path / "d", types={"name": "category"})
     assert rows_of(Dataset.open(tmp_path / "d", missing="valid"))[1] == {
         "age": 0, "age_valid": False, "name": "", "name_valid": False,
     }  # fmt: skip

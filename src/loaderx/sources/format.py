@@ -88,7 +88,7 @@ class OpenOptions(Frozen):
     @property
     def categories(self) -> list[str]:
         """The columns of text that become codes."""
-        return [name for name, one in self.types.items() if is_category(one)]
+        return sorted(name for name, one in self.types.items() if is_category(one))
 
     @property
     def needs_all(self) -> bool:
@@ -107,7 +107,7 @@ class OpenOptions(Frozen):
         """What a copy in the cache folder depends on, besides files."""
         columns: Json = None if self.columns is None else list(self.columns)
         fill: Json = {name: repr(value) for name, value in sorted(self.fill.items())}
-        more: Json = [self.missing.told(), list(self.categories)]
+        more: Json = [self.missing.told(), [*self.categories]]
         is_new = self.missing.is_used or self.categories
         return [columns, fill, more] if is_new else [columns, fill]
 

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from loaderx.errors import FileError
+from loaderx.errors import ArgumentError, FileError
 from loaderx.sources.base import Source
 from loaderx.sources.columns.build import build_column
 from loaderx.sources.columns.categories import sorted_classes
@@ -38,6 +38,11 @@ _OFFSETS, _VALID = np.dtype(np.int64), np.dtype(np.bool_)
 def open_native(folder: str, options: OpenOptions, label: str = "loaderx") -> TableSource:
     """The records of a folder in the native layout."""
     found = read_description(folder, options.cache.files)
+    if options.types and not found.made_from:
+        raise ArgumentError(
+            f"{folder} was saved with its types, so that `types` has no meaning: say it where the "
+            "table is opened, before it is saved."
+        )
     # A copy has only the requested columns, and `fill` may name others of the files.
     names = options.chosen(list(found.columns), folder, fill_known=not found.made_from)
     kinds = {name: found.columns[name] for name in names}
