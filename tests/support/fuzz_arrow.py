@@ -61,7 +61,7 @@ def _gaps(draw: random.Random, place: Path) -> str:
     try:
         records = list(Dataset.open(path, missing="valid", types=types, cache=place / "cache"))
     except LoaderxError as error:
-        check_refusal(error, path, is_whole)
+        check_refusal(error, path, is_whole and not types)
         return "refused"
     assert all("hole_valid" not in one or one["hole_valid"] or not one["hole"] for one in records)
     return "data"
