@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
+import io
 import json
 import pickle
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from loaderx import ArgumentError, ArgumentTypeError, DataLoader, Dataset, FileError, engines
 from loaderx.sources import Csv, Jsonl
@@ -302,6 +304,22 @@ def test_lists_and_fields_of_structs(tmp_path, compression):
         found = list(Dataset.open(tmp_path / name, missing=words))
         assert [str(one["box"]["x"]) for one in found] == ["1.0", "nan", "nan"]
         assert np.isnan(found[1]["v"]).all()
+
+
+@pytest.mark.parametrize("name", ["x.parquet", "saved"])
+def test_images(name, tmp_path):
+    file = io.BytesIO()
+    Image.fromarray(np.full((4, 5, 3), 7, np.uint8)).save(file, "png")
+    features = datasets.Features({"image": datasets.Image()})
+    images = [{"bytes": file.getvalue(), "path": None}, None]
+    made = datasets.Dataset.from_dict({"image": images}, features=features)
+    write = made.to_parquet if name == "x.parquet" else made.save_to_disk
+    write(tmp_path / name)
+    found = list(Dataset.open(tmp_path / name, missing="valid"))
+    assert [one["image"].shape for one in found] == [(4, 5, 3), (1, 1, 3)]
+    assert [bool(one["image_valid"]) for one in found] == [True, False]
+    found = list(Dataset.open(tmp_path / name, missing="valid", decode=False))
+    assert [one["image"] for one in found] == [file.getvalue(), b""]
 
 
 def test_a_leaf_of_the_same_name_is_refused(tmp_path):
