@@ -59,15 +59,13 @@ class CsvColumn:
         self.name, self.dtype, self.fill = name, dtype, fill
         self.keeps_gaps = keeps_gaps
         self.kind = _column_type(dtype).replace(nulls=0 if keeps_gaps else None)
-        self._filled: Number | str = 0
+        self._plain = "" if dtype == _TEXT else "1970-01-01" if dtype.kind == "M" else "0"
         if fill is None:
             return
-        if dtype == _TEXT:
-            if not isinstance(fill, str):
-                raise ArgumentError(f"`fill` must be text for the column {name!r}, got {fill!r}.")
-            return
+        if dtype == _TEXT and not isinstance(fill, str):
+            raise ArgumentError(f"`fill` must be text for the column {name!r}, got {fill!r}.")
         try:
-            self._filled = _filler(fill, dtype)
+            self._plain = str(fill) if dtype == _TEXT else _filler(fill, dtype)
         except ValueError as error:
             raise ArgumentError(f"`fill` for the column {name!r}: {error}.") from error
 
@@ -76,7 +74,7 @@ class CsvColumn:
         texts, wrong = self._decoded(cells, encoding)
         texts, valid = self._present(texts)
         if self.dtype == _TEXT:
-            data = arrow_data(self._filled_texts(texts), ColumnType("text"), self.name, {})
+            data = arrow_data(texts, ColumnType("text"), self.name, {})
             return data._replace(valid=valid), wrong
         values = self._parsed(texts)
         if values is None:
@@ -85,17 +83,19 @@ class CsvColumn:
         return ColumnData(len(values), values, valid=valid), wrong
 
     def _present(self, texts: pa.StringArray) -> tuple[pa.StringArray, Array | None]:
-        """Cells with a plain value where there is none, and which have one, if that is kept."""
-        if not self.keeps_gaps:
+        """Cells with a plain value for missing ones, and which are there, if that is kept."""
+        if self.fill is None and not self.keeps_gaps:
             return texts, None
         import pyarrow as pa
         import pyarrow.compute as pc
 
         if self.dtype == _TEXT:
-            return texts, np.array(pc.not_equal(texts, ""))
-        is_null = pc.is_in(pc.utf8_trim_whitespace(texts), value_set=pa.array(sorted(self._nulls)))
-        plain = "1970-01-01" if self.dtype.kind == "M" else "0"
-        return pc.if_else(is_null, plain, texts), ~np.array(is_null)
+            is_null = pc.equal(texts, "")
+        else:
+            nulls = pa.array(sorted(self._nulls))
+            is_null = pc.is_in(pc.utf8_trim_whitespace(texts), value_set=nulls)
+        valid = ~np.array(is_null) if self.keeps_gaps else None
+        return pc.if_else(is_null, self._plain, texts), valid
 
     def parsed_together(
         self, columns: Sequence[pa.BinaryArray], encoding: str
@@ -128,11 +128,6 @@ class CsvColumn:
         }
         return pa.array(texts, pa.string()), wrong
 
-    def _filled_texts(self, texts: pa.StringArray) -> pa.StringArray:
-        import pyarrow.compute as pc
-
-        return texts if self.fill is None else pc.if_else(pc.equal(texts, ""), self.fill, texts)
-
     def _parsed(self, texts: pa.StringArray) -> Array | None:
         """All at once; None if one of them is not a number for pyarrow, or for pyarrow alone."""
         if len(texts) < FEW:
@@ -146,16 +141,9 @@ class CsvColumn:
         if np.isin(raw, _FOR_ARROW_ALONE).any():
             return None
         texts = pc.utf8_trim_whitespace(texts)
-        is_null = pc.is_in(texts, value_set=pa.array(sorted(self._nulls)))
-        if is_null.true_count:
-            if self.fill is None:
-                return None
-            texts = pc.if_else(is_null, pa.scalar(None, pa.string()), texts)
         wide = self.dtype if kind == "M" else np.dtype({"b": "?"}.get(kind, f"{kind}8"))
         try:
             numbers = texts.cast(pa.from_numpy_dtype(wide))
-            if is_null.true_count:
-                numbers = pc.fill_null(numbers, pa.array(np.array([self._filled], wide))[0])
             values = arrow_data(numbers, ColumnType("fixed", wide), self.name, {}).values
             assert values is not None
             return fitted(values, self.dtype)
@@ -198,6 +186,8 @@ class CsvColumn:
 
     def _value(self, cell: str) -> Number | str:
         text, kind = cell.strip(), self.dtype.kind
+        if self.fill is not None and text in self._nulls:
+            text = self._plain
         if kind == "f" and _FLOAT.fullmatch(text):
             return float(text)
         if kind in "iu" and _INTEGER.fullmatch(text):
@@ -210,9 +200,7 @@ class CsvColumn:
             raise ValueError(
                 f"column {self.name!r}: {shown(cell)} is not {WORDS[kind]}. {self._advice()}"
             )
-        if self.fill is None:
-            raise ValueError(missing_cell(self.name, cell))
-        return self._filled
+        raise ValueError(missing_cell(self.name, cell))
 
     def _advice(self) -> str:
         return f"Say what the column is with types={{{self.name!r}: ...}}: a dtype, or str"
@@ -262,15 +250,14 @@ def _alike(columns: Sequence[CsvColumn]) -> Iterable[list[int]]:
     return places.values()
 
 
-def _filler(fill: object, dtype: DType) -> Number | str:
+def _filler(fill: object, dtype: DType) -> str:
     """A value for missing cells, as it would be written in a cell."""
-    value = fill.item() if isinstance(fill, np.generic) and dtype.kind != "M" else fill
     if dtype.kind == "M":
-        return str(array_of([str(value).replace("T", " ")], dtype)[0])
+        return str(array_of([str(fill).replace("T", " ")], dtype)[0])
+    value = fill.item() if isinstance(fill, np.generic) else fill
     if not isinstance(value, (bool, int, float)):
         raise ValueError(f"{shown(fill)} is not {WORDS[dtype.kind]}")
-    filled: Number = array_of([value], dtype).tolist()[0]
-    return filled
+    return str(array_of([value], dtype).tolist()[0])
 
 
 def decoded(
