@@ -65,6 +65,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 U = TypeVar("U")
 
+_Missing: TypeAlias = Literal["error", "nan", "valid"]
+
 __tracebackhide__ = hidden_by_pytest
 
 _AT_ONCE = 256  # records whose addresses are looked up together
@@ -150,6 +152,8 @@ class Dataset(Generic[T], metaclass=DatasetType):
         format: str | None = None,
         decode: bool | str | Mapping[str, bool | str] = True,
         fill: Mapping[str, object] | None = None,
+        missing: _Missing | Mapping[str, _Missing] = "error",
+        types: Mapping[str, object] | None = None,
         cache: str | os.PathLike[str] | bool | None = None,
         storage_options: Mapping[str, object] | None = None,
         version: int | str | None = None,
@@ -170,6 +174,14 @@ class Dataset(Generic[T], metaclass=DatasetType):
                 turns images as their EXIF orientation says; ``"stored"`` keeps the numbers of their
                 files, such as indices of palettes and 16 bits.  A dict says it by leaf.
             fill: the values that replace missing ones, by column.
+            missing: what becomes of the others, of all columns that have some or by column, in
+                tables: ``"error"``; ``"nan"``, floats with NaN (integers of up to 16 bits become
+                float32, wider ones float64) and times with NaT; ``"valid"``, zeros (empty text and
+                lists, NaT), and a leaf of bools ``{column}_valid`` for each of these columns.  A
+                column that is named gets it in any case, so that all files have the same leaves.
+            types: dtypes by column, of CSV and JSON: numbers, ``str``, ``"datetime64[D]"``.
+                ``"category"``, in all tables, makes int32 codes of text, whose values
+                `Dataset.classes` has in sorted order.
             cache: the folder for indexes, copies and downloads; by default ``$LOADERX_CACHE`` or
                 ``~/.cache/loaderx``.  With False, only downloads are kept on disk: files behind
                 URLs are still fetched into the default folder.
@@ -187,6 +199,8 @@ class Dataset(Generic[T], metaclass=DatasetType):
             format=format,
             decode=decode,
             fill=fill,
+            missing=missing,
+            types=types,
             cache=cache,
             storage_options=storage_options,
             version=version,
@@ -214,7 +228,14 @@ class Dataset(Generic[T], metaclass=DatasetType):
         return Dataset._of(stages.FromSource(ArraySource(tree)))
 
     @staticmethod
-    def from_source(source: object, *, thread_safe: bool | None = None) -> Dataset[Tree]:
+    def from_source(
+        source: object,
+        *,
+        thread_safe: bool | None = None,
+        fill: Mapping[str, object] | None = None,
+        missing: _Missing | Mapping[str, _Missing] = "error",
+        types: Mapping[str, object] | None = None,
+    ) -> Dataset[Tree]:
         """A `loaderx.sources.Source`, or anything with ``__len__`` and ``__getitem__``.
 
         That is a list, a torch or Hugging Face dataset, ...  Where such an object has them,
@@ -225,7 +246,23 @@ class Dataset(Generic[T], metaclass=DatasetType):
         ``thread_safe`` says whether threads may read it at once; by default only lists and arrays,
         and objects with ``thread_safe = True``, are trusted; others are read one at a time, and a
         warning says so if threads wait for it.
+
+        >>> import pyarrow
+        >>> table = pyarrow.table({"age": [31, None]})
+        >>> Dataset.from_source(table, missing="valid")[1]
+        {'age': np.int64(0), 'age_valid': np.False_}
+
+        Args:
+            source: the records.
+            thread_safe: whether threads may read it at once.
+            fill: as in `open`, for tables of pandas, polars, pyarrow and Hugging Face.
+            missing: the same.  NaN of pandas is a value where neither names its column.
+            types: the same; ``"category"`` is the only type.
         """
+        if fill or types or missing != "error":
+            from loaderx.sources.formats.arrow.frames import table_source  # late: slow to import
+
+            return Dataset._of(stages.FromSource(table_source(source, fill, missing, types)))
         if isinstance(source, Dataset):
             return source
         if isinstance(source, (list, tuple)) and source and isinstance(source[0], Dataset):

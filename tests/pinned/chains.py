@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -207,6 +208,26 @@ def source_file_keys(folder):
 def source_file_options(folder):
     options = {"format": "npy", "decode": False, "fill": {}, "cache": False}
     return Dataset.open(folder / "plain.npz", split="[1:]", **options).shuffle(2).batch(3)
+
+
+@chain
+def source_missing(folder):
+    rows = [{"x": n if n % 3 else None, "y": n / 4 if n % 4 else None} for n in range(20)]
+    texts = [{**row, "t": "cab"[n % 3]} if n % 5 else row for n, row in enumerate(rows)]
+    (folder / "gaps.jsonl").write_text("\n".join(map(json.dumps, texts)))
+    words = {"x": "valid", "y": "nan", "t": "valid"}
+    types = {"t": "category"}
+    opened = Dataset.open(folder / "gaps.jsonl", missing=words, types=types, cache=False)
+    return opened.shuffle(5).batch(3)
+
+
+@chain
+def source_table():
+    import pyarrow as pa
+
+    columns = {"x": [*range(18), None, None], "y": [None, 0.5] * 10, "t": list("cabd") * 5}
+    options = {"fill": {"x": -1}, "missing": "valid", "types": {"t": "category"}}
+    return Dataset.from_source(pa.table(columns), **options).shuffle(6).batch(3)
 
 
 @chain

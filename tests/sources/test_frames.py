@@ -171,7 +171,7 @@ def test_columns_of_all_kinds(column, expected, dtype):
     assert batch["c"].dtype == dtype
 
 
-MISSING = r'column "c" has 1 missing values'
+MISSING = r'columns with missing values, which arrays cannot hold: "c" \(1\)'
 OBJECTS = r'column "c" holds objects \({}\) that are neither numbers'
 REFUSED = {
     "text": (pd.DataFrame({"c": ["a", None]}), ArgumentError, MISSING),

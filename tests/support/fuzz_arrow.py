@@ -26,7 +26,7 @@ COMPRESSIONS = (None, None, None, "lz4", "zstd")
 
 
 def check(seed: int) -> str:
-    return run_case(seed, (_file, _file, _file, _folder))
+    return run_case(seed, (_file, _file, _file, _folder, _gaps))
 
 
 def _file(draw: random.Random, place: Path) -> str:
@@ -47,6 +47,23 @@ def _file(draw: random.Random, place: Path) -> str:
         assert list(record) == list(wanted)
         for name, value in record.items():
             np.testing.assert_equal(value, wanted[name])
+    return "data"
+
+
+def _gaps(draw: random.Random, place: Path) -> str:
+    """The same files, of which missing values are kept, and text becomes codes."""
+    path = place / "x.arrow"
+    content, is_whole = draw.choice([damaged, _damaged_number])(
+        draw, _valid(draw.randrange(120))[0]
+    )
+    path.write_bytes(content)
+    types = {"text": "category"} if draw.random() < 0.5 else {}
+    try:
+        records = list(Dataset.open(path, missing="valid", types=types, cache=place / "cache"))
+    except LoaderxError as error:
+        check_refusal(error, path, is_whole and not types)
+        return "refused"
+    assert all("hole_valid" not in one or one["hole_valid"] or not one["hole"] for one in records)
     return "data"
 
 

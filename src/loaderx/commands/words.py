@@ -10,7 +10,8 @@ _ARGUMENT = re.compile(
     r"('[^']*'|\"[^\"]*\"|\[[^\]]*\]|\{[^}]*\}|True|False)?`?"
 )
 _CSV = re.compile(r"loaderx\.sources\.Csv\(path, (delimiter=\S+?)\)")
-_FILL = re.compile(r"\{'?([^']*)'?: (.*)\}")
+_FILL = re.compile(r"'?([^',{ ]+)'?: (\.\.\.|[^,}]+)")
+_KEEP = re.compile(r" keep (?:it|them), missing='valid' or 'nan',")
 _ONLY_PYTHON = re.compile(r"with (?=loaderx\.sources\.Csv\(path, )")
 _NAME = re.compile(r"`(split|columns|format|cache|fill|delimiter|step)`")
 _ENCODED = re.compile(r"Dataset\.open\(\.\.\., decode=False\)|decode=False")
@@ -23,6 +24,8 @@ def in_options(text: str, has: Container[str]) -> str:
     'choose one, --split train.'
     >>> in_options("Fill it, fill={'age': ...}.", {"fill"})
     'Fill it, --fill age=....'
+    >>> in_options("Fill it, fill={'a': ..., 'b': []}, or not.", {"fill"})
+    'Fill it, --fill a=... --fill b=[], or not.'
     >>> in_options("Set cache=True.", ())
     'Set cache=True. (This command has no --cache: in Python write Dataset.open(..., cache=...).)'
     """
@@ -36,7 +39,7 @@ def in_options(text: str, has: Container[str]) -> str:
         if name == "delimiter":  # the quotes are also those of a shell
             return f"--delimiter {value}"
         if name == "fill":
-            return ("--fill " + _FILL.sub(r"\1=\2", value)).rstrip()
+            return " ".join(f"--fill {a}={b}" for a, b in _FILL.findall(value)) or "--fill"
         value = "a,b,c" if value == "[...]" else re.sub(r"[\[\]'\"]|(?<=,) ", "", value)
         return f"--{name} {value}".rstrip()
 
@@ -46,7 +49,7 @@ def in_options(text: str, has: Container[str]) -> str:
     if "decode" in has:  # without the option, files are left as they are
         text = _ENCODED.sub("the command without --decode", text)
     text = _NAME.sub(lambda found: f"--{found[1]}" if found[1] in has else found[0], text)
-    told = _ARGUMENT.sub(option, text)
+    told = _ARGUMENT.sub(option, _KEEP.sub("", text))
     if not missing:
         return told
     name = missing[0]

@@ -7,15 +7,66 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import BinaryIO, TypeAlias
+from typing import BinaryIO, Literal, TypeAlias, cast, get_args
 
 from loaderx.errors import ArgumentError, ArgumentTypeError
 from loaderx.frozen import Frozen
 from loaderx.sources.base import Source
-from loaderx.sources.cache.folder import CacheArgument, CacheFolder, cache_folder
+from loaderx.sources.cache.folder import CacheArgument, CacheFolder, Json, cache_folder
 from loaderx.sources.decoding import DecodeArgument, Decoding, check_decode
 from loaderx.sources.files.file_system import LOCAL_FILES, FileSystems
 from loaderx.sources.files.paths import below
+
+MissingWord: TypeAlias = Literal["error", "nan", "valid"]
+MissingArgument: TypeAlias = "MissingWord | Mapping[str, MissingWord] | MissingWords"
+"""The argument ``missing``: what becomes of missing values, of all columns or by column."""
+
+_WORDS: tuple[str, ...] = get_args(MissingWord)
+
+
+class MissingWords(Frozen):
+    """What becomes of missing values that no ``fill`` replaces (`columns.gaps` does it).
+
+    ``every`` is for the columns that have missing values.  A word that is given for a column by its
+    name is for that column in any case, so that the records of all files are alike.
+    """
+
+    every: MissingWord = "error"
+    by_column: Mapping[str, MissingWord] = {}
+
+    @staticmethod
+    def of(given: object) -> MissingWords:
+        """The words of an argument, checked."""
+        if isinstance(given, MissingWords):
+            return given
+        for word in given.values() if isinstance(given, Mapping) else [given]:
+            if not isinstance(word, str) or word not in _WORDS:
+                raise ArgumentError(
+                    f"`missing` must be one of {', '.join(map(repr, _WORDS))}, or a dict of these "
+                    f"by column, such as {{'age': 'nan'}}, got {given!r}."
+                )
+        if isinstance(given, Mapping):
+            return MissingWords(by_column=dict(sorted(given.items())))
+        return MissingWords(every=cast(MissingWord, given))
+
+    @property
+    def is_used(self) -> bool:
+        return self.every != "error" or bool(self.by_column)
+
+    def named(self, name: str) -> MissingWord | None:
+        """The word for a column, or for a struct around it; None if neither is named."""
+        while name not in self.by_column and "." in name:
+            name = name.rpartition(".")[0]
+        return self.by_column.get(name)
+
+    def word(self, name: str) -> MissingWord:
+        """The word for a column that has missing values."""
+        return self.named(name) or self.every
+
+    def told(self) -> Json:
+        """What a copy depends on: the columns whose missing values are kept in it."""
+        named: list[Json] = [n for n, word in self.by_column.items() if word != "error"]
+        return [self.every != "error", named]
 
 
 class OpenOptions(Frozen):
@@ -26,6 +77,53 @@ class OpenOptions(Frozen):
     fill: Mapping[str, object]
     cache: CacheFolder
     version: int | str | None = None  # of formats that keep several
+    missing: MissingWords = MissingWords()
+    types: Mapping[str, object] = {}
+
+    def keeps(self, name: str) -> bool:
+        """True if the missing values of a column are kept as such."""
+        return name not in self.fill and self.missing.word(name) != "error"
+
+    @property
+    def categories(self) -> list[str]:
+        """The columns of text that become codes."""
+        return sorted(name for name, one in self.types.items() if is_category(one))
+
+    @property
+    def needs_all(self) -> bool:
+        """True if all records must be read before it is known what they are like."""
+        return self.missing.every != "error" or bool(self.categories)
+
+    def label(self, format: str) -> str:
+        """The name of a format, with the options that change values and not their names."""
+        told = [format]
+        if self.missing.is_used:
+            told.append(f"missing={self.missing.by_column or self.missing.every!r}")
+        told += [f"{name}: category" for name in self.categories]
+        return ", ".join(told)
+
+    def copied(self) -> list[Json]:
+        """What a copy in the cache folder depends on, besides files."""
+        columns: Json = None if self.columns is None else list(self.columns)
+        fill: Json = {name: repr(value) for name, value in sorted(self.fill.items())}
+        more: Json = [self.missing.told(), [*self.categories]]
+        is_new = self.missing.is_used or self.categories
+        return [columns, fill, more] if is_new else [columns, fill]
+
+    def check_types_are_categories(self, where: str) -> None:
+        """Refuses other types for data that has types of its own."""
+        for name, given in self.types.items():
+            if not is_category(given):
+                raise ArgumentError(
+                    f"`types` says {given!r} for {name!r}, and the columns of {where} have types: "
+                    'only "category" can be asked for. Convert the values in a .map().'
+                )
+
+    def check_names(self, have: list[str], where: str) -> None:
+        """Refuses columns that do not exist."""
+        check_named("fill", self.fill, have, where)
+        check_named("missing", self.missing.by_column, have, where)
+        check_named("types", self.types, have, where)
 
     def chosen(self, have: list[str], where: str, *, fill_known: bool = True) -> list[str]:
         """The columns to read, in the requested order; all by default.
@@ -33,7 +131,7 @@ class OpenOptions(Frozen):
         Without ``fill_known``, `fill` may name columns that do not exist.
         """
         if fill_known:
-            check_named("fill", self.fill, have, where)
+            self.check_names(have, where)
         if fill_known or self.columns is None:
             check_named("decode", self.decode.leaves, have, where)
         return have if self.columns is None else check_columns(self.columns, have, where)
@@ -44,6 +142,8 @@ def open_options(
     decode: DecodeArgument,
     fill: Mapping[str, object] | None,
     cache: CacheArgument,
+    missing: MissingArgument = "error",
+    types: Mapping[str, object] | None = None,
     version: int | str | None = None,
 ) -> OpenOptions:
     """The options, checked as far as possible before the format is known."""
@@ -60,8 +160,24 @@ def open_options(
         decode=check_decode(decode),
         fill=dict(fill or {}),
         cache=cache_folder(cache),
+        missing=MissingWords.of(missing),
+        types=check_types(types),
         version=version,
     )
+
+
+def is_category(given: object) -> bool:
+    """True for the word in ``types``."""
+    return isinstance(given, str) and given == "category"
+
+
+def check_types(types: Mapping[str, object] | None) -> dict[str, object]:
+    """The types that a user gives, by column."""
+    if types is not None and not isinstance(types, Mapping):
+        raise ArgumentTypeError(
+            f"`types` must be a dict of dtypes by column, such as {{'id': 'int64'}}, got {types!r}."
+        )
+    return dict(types or {})
 
 
 def _check_names(columns: Sequence[str]) -> None:
@@ -97,8 +213,7 @@ def check_columns(columns: Sequence[str], have: Sequence[str], where: str) -> li
     known = set(have)
     for name in columns:
         if name not in known:
-            listed = ", ".join(map(repr, have))
-            raise ArgumentError(f"{where} has no column {name!r}; it has {listed}.")
+            raise ArgumentError(f"{where} has no column {name!r}; it has {listed(name, have)}")
     return list(columns)
 
 
@@ -107,8 +222,18 @@ def check_named(argument: str, names: Iterable[str], have: Sequence[str], where:
     known = set(have)
     for name in names:
         if name not in known and re.split("[./]", str(name))[0] not in known:
-            listed = ", ".join(map(repr, have))
-            raise ArgumentError(f"`{argument}` names {name!r}, and {where} has {listed}.")
+            raise ArgumentError(
+                f"`{argument}` names {name!r}, and {where} has {listed(name, have)}"
+            )
+
+
+def listed(name: str, have: Iterable[str]) -> str:
+    """The names that exist, for the message on one that does not, with the one that is like it."""
+    from difflib import get_close_matches  # slow to import, and rarely needed
+
+    names = list(have)
+    alike = get_close_matches(str(name), names, 1)
+    return f"{', '.join(map(repr, names))}." + (f" Did you mean {alike[0]!r}?" if alike else "")
 
 
 class Folder:

@@ -243,7 +243,7 @@ def test_types_are_found(cells, dtype, values, tmp_path):
 @pytest.mark.parametrize(
     ("cell", "message"),
     [
-        ("x", r"column 'id': 'x' is not an integer\. Say what it is with loaderx\.sources\.Csv"),
+        ("x", r"column 'id': 'x' is not an integer\. Say what the column is with types={'id': "),
         ("1.5", "column 'id': '1.5' is not an integer"),
         ("1_0", "column 'id': '1_0' is not an integer"),
         ("", r"column 'id': an empty cell is a missing value\. Give one .* fill=\{'id': \.\.\.\}"),
@@ -278,7 +278,7 @@ def test_a_bad_cell_fails_alone(cell, message, tmp_path):
 def test_missing_values(tmp_path):
     rows = [(1, 0.5, "a"), ("", "NA", ""), (3, "", "NA")]
     path = write(tmp_path / "x.csv", rows, ["i", "f", "t"])
-    with pytest.raises(FileError, match=r"x\.csv, line 3: column 'i': an empty cell is a missing"):
+    with pytest.raises(FileError, match=r"x\.csv, line 3 and others: 2 columns have nulls, 'i' "):
         Dataset.open(path)
     (batch,) = Dataset.open(path, fill={"i": -1, "f": math.nan, "t": "none"}).batch(3)
     assert batch["i"].tolist() == [1, -1, 3]
@@ -302,8 +302,8 @@ def test_types_of_the_user(tmp_path):
     assert source[0] == {"zip": "01", "n": np.uint16(300), "b": np.True_, "f": np.float16(2.5)}
     with bad("column 'n': 300 does not fit into int8"):
         list(Dataset.from_source(Csv(path, types={"n": "int8"})))
-    with pytest.raises(ArgumentError, match="a dtype of integers, floats or bools, or str"):
-        Csv(path, types={"n": "M8[s]"})
+    with pytest.raises(ArgumentError, match=r"must be a dtype of integers, floats or bools, 'dat"):
+        Csv(path, types={"n": "M8[Y]"})
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "ascii"])

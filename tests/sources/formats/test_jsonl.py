@@ -168,10 +168,10 @@ def test_lists(tmp_path):
         (b"[1, 2]", r"it is \[1, 2\], and records are objects"),
         (
             b'{"a": 1}',
-            r"it has no 'b'\. Give a value for it, fill=\{'b': \.\.\.\}, or leave it out",
+            r"it has no 'b'\. Give a value for it, fill=\{'b': \.\.\.\}, keep it, missing=",
         ),
         (b'{"a": 1, "b": [1], "c": 0}', "it has 'c', which most of the first records do not have"),
-        (b'{"a": null, "b": [1]}', r"'a' is null\. Give a value for such records, fill=\{'a': "),
+        (b'{"a": null, "b": [1]}', r"'a' is null\. Give a value for it, fill=\{'a': "),
         (b'{"a": 1.5, "b": [1]}', "'a' is 1.5, and an integer in the first records"),
         (b'{"a": "1", "b": [1]}', "'a' is '1', and an integer in the first records"),
         (b'{"a": true, "b": [1]}', "'a' is True, and an integer in the first records"),
@@ -229,7 +229,7 @@ def test_types(tmp_path):
     assert_same(source[0]["b"], np.array([1, 2], np.uint16))
     for types, error, message in (
         ({"b": "text"}, ArgumentTypeError, "`types` says 'text' for 'b', which is not a dtype"),
-        ({"b": "M8[s]"}, ArgumentError, r"it must be a dtype of integers, floats or bools, or obj"),
+        ({"b": "M8[Y]"}, ArgumentError, "it must be a dtype of integers, floats or bools, 'date"),
         ({"z": int}, ArgumentError, "`types` names 'z', and"),
         ([int], ArgumentTypeError, "`types` must be a dict of dtypes by column"),
     ):

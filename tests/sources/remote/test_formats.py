@@ -7,6 +7,8 @@ import struct
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zarr
 
@@ -236,6 +238,24 @@ def test_classes_with_options(server, tmp_path, cache):
     tars = [f"{server.url}/part-{n}.tar" for n in range(3)]
     assert len(Dataset.from_source(WebDataset(tars, cache=cache))) == COUNT
     assert len(Dataset.from_source(TFRecord(f"{server.url}/t.tfrecord", cache=cache))) == 2
+
+
+def test_missing_values_of_saved_and_copied_tables(server, tmp_path):
+    """What says which values are there is fetched, like the values."""
+    rows = [{"x": n if n % 3 else None, "t": "ab"[n % 2] if n % 5 else None} for n in range(60)]
+    (tmp_path / "data" / "tables").mkdir(parents=True)
+    Dataset.from_source(rows).save(tmp_path / "data" / "saved")
+    path = tmp_path / "data" / "tables" / "x.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=7)
+    server.add(tmp_path / "data" / "saved", "saved")
+    server.add(tmp_path / "data" / "tables", "tables")
+    words = {"x": "valid", "t": "valid"}
+    for name, cache in (("saved/", True), ("tables/x.parquet", True), ("tables/x.parquet", False)):
+        place = tmp_path / "cache" if cache else False
+        found = list(Dataset.open(f"{server.url}/{name}", missing=words, cache=place))
+        assert [int(one["x"]) for one in found] == [row["x"] or 0 for row in rows]
+        assert [one["t"] for one in found] == [row["t"] or "" for row in rows]
+        assert [bool(one["x_valid"]) for one in found] == [row["x"] is not None for row in rows]
 
 
 # Folders of files that are a record each, or a part of one ----------------------------------------

@@ -9,6 +9,7 @@ are refused, except NaN and NaT that are values of the column.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -50,10 +51,12 @@ def without_frames(tree: Tree) -> tuple[Tree, bool]:
 
 def _replaced(leaf: Leaf, path: str) -> tuple[Tree, bool]:
     if is_column(leaf):
+        _check_missing({path or "column": leaf})
         return _array(leaf, path or "column")
     if not is_frame(leaf):
         return leaf, False
     columns = _columns(leaf)
+    _check_missing(columns)
     arrays = {name: _array(column, str(name)) for name, column in columns.items()}
     tree = {name: array for name, (array, _) in arrays.items()}
     return tree, any(ragged for _, ragged in arrays.values())
@@ -93,9 +96,8 @@ def _array(column: Table, name: str) -> tuple[Array, bool]:
     """A column as an array, and whether its cells are arrays of their own."""
     dtype: Any = getattr(column, "dtype", None)
     kind = getattr(dtype, "kind", "")
-    if isinstance(dtype, np.dtype) and kind != "O":  # pandas, over a NumPy array
+    if _is_of_numpy(column):
         return np.asarray(column.to_numpy()), False
-    _check_missing(column, name)
     if getattr(dtype, "fields", None):  # polars would drop the names
         raise ArgumentTypeError(
             f'column "{name}" holds records of several fields ({dtype}). Unnest it first.'
@@ -113,16 +115,31 @@ def _array(column: Table, name: str) -> tuple[Array, bool]:
     return _of_objects(values, name) if values.dtype == object else (values, False)
 
 
-def _check_missing(column: Table, name: str) -> None:
-    if hasattr(column, "null_count"):
-        count = column.null_count() if callable(column.null_count) else column.null_count
-    else:
-        count = column.isna().sum()
-    if count:
-        raise ArgumentError(
-            f'column "{name}" has {int(count)} missing values, which arrays cannot hold. Fill them '
-            "in, or drop those rows, before the table is given to loaderx."
-        )
+def _check_missing(columns: Mapping[str | int, Table]) -> None:
+    """One error for all columns that have missing values."""
+    counts = {name: _count_missing(one) for name, one in columns.items() if not _is_of_numpy(one)}
+    lacking = {name: count for name, count in counts.items() if count}
+    if not lacking:
+        return
+    listed = ", ".join(f'"{name}" ({count})' for name, count in lacking.items())
+    fill = ", ".join(f"{name!r}: ..." for name in lacking)
+    raise ArgumentError(
+        f"columns with missing values, which arrays cannot hold: {listed}. Fill them, "
+        f"Dataset.from_source(table, fill={{{fill}}}), keep them, missing='valid' or 'nan', or "
+        "drop those rows before."
+    )
+
+
+def _is_of_numpy(column: Table) -> bool:
+    """True for a column of pandas over a NumPy array, in which NaN and NaT are values."""
+    dtype: Any = getattr(column, "dtype", None)
+    return isinstance(dtype, np.dtype) and dtype.kind != "O"
+
+
+def _count_missing(column: Table) -> int:
+    if not hasattr(column, "null_count"):
+        return int(column.isna().sum())
+    return int(column.null_count() if callable(column.null_count) else column.null_count)
 
 
 def _of_objects(values: Array, name: str) -> tuple[Array, bool]:

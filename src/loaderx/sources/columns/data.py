@@ -12,7 +12,6 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from loaderx.errors import FileError
 from loaderx.frozen import Frozen
 from loaderx.tree import Array
 
@@ -162,12 +161,3 @@ def arrays_of(kind: ColumnType, data: ColumnData) -> Iterator[Array]:
 
 
 Which: TypeAlias = Literal["values", "offsets", "valid"]
-
-
-def nulls_found(at: str, name: str, count: int, example: str = "...") -> FileError:
-    """The error for a column with nulls."""
-    told = f"{count} null{'s' if count != 1 else ''}"
-    return FileError(
-        f"{at} has {told}, and a record has a value in every leaf. Fill them, "
-        f"fill={{{name!r}: {example}}}, or leave the column out with columns=[...]."
-    )

@@ -14,16 +14,18 @@ from typing import Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from loaderx.errors import ArgumentError
 from loaderx.memory import Lend
 from loaderx.sources.adapt.chunked import chunk_counts
 from loaderx.sources.adapt.kept_chunks import KeptChunks
 from loaderx.sources.base import Indices
-from loaderx.sources.cache.folder import CopyOf, Json
+from loaderx.sources.cache.folder import CopyOf
 from loaderx.sources.cache.unpack import check_room
 from loaderx.sources.columns.build import DataArrays, build_column
 from loaderx.sources.columns.column import Column
 from loaderx.sources.columns.data import ColumnData
 from loaderx.sources.columns.elements import PartElements
+from loaderx.sources.columns.gaps import without_gaps
 from loaderx.sources.columns.run_columns import Offsets, TextColumn
 from loaderx.sources.columns.table import ColumnTree, TableSource
 from loaderx.sources.columns.text import FEW, bulk_values
@@ -63,6 +65,12 @@ def open_blocks(
     A copy belongs to ``files``: it is made again if one of them has changed.
     """
     if not options.cache.makes_copies:
+        if options.needs_all:
+            raise ArgumentError(
+                f"{files[0]}: categories, and which columns have missing values, are not known "
+                "without a copy, and cache=False makes none. Name the columns, missing={'age': "
+                "'nan'}, or leave `cache` out."
+            )
         return BlockSource(open_files(), options, label)
     found = opened_copy(
         lambda: _copied(open_files, files, options, label),
@@ -77,17 +85,21 @@ def open_blocks(
 
 def _copied(open_files: OpenBlocks, files: list[str], options: OpenOptions, label: str) -> str:
     """The folder that has the columns in the native layout; it is made if it does not exist."""
-    columns: Json = None if options.columns is None else list(options.columns)
-    fill: Json = {name: repr(value) for name, value in sorted(options.fill.items())}
 
     def make(folder: str) -> None:
         found, cache = open_files(), options.cache.folder or folder
         others = f" and {len(found.shards) - 1} more" if len(found.shards) > 1 else ""
         check_room(f"a copy of {found.shards[0]}{others}", cache, found.nbytes)
-        write_copy(found, found.shards, folder, label=label.capitalize(), cache=cache)
+        write_copy(
+            found,
+            found.shards,
+            folder,
+            label=label.capitalize(),
+            cache=cache,
+            categories=options.categories,
+        )
 
-    told: Json = [label, columns, fill]
-    return options.cache.copy(CopyOf("copied", _VERSION, files, make, told))
+    return options.cache.copy(CopyOf("copied", _VERSION, files, make, [label, *options.copied()]))
 
 
 # Without one ------------------------------------------------------------------------------------
@@ -112,10 +124,15 @@ class BlockSource(TableSource):
                 columns[name] = BlockTexts(parts, arrays, kept, name)
             else:
                 columns[name] = build_column(kind, parts, arrays, decode=options.decode.below(name))
+
+        def arrays_of(name: str) -> DataArrays:
+            return DataArrays(_ColumnOf(kept, name))
+
+        treated = without_gaps(columns, found.kinds, parts, arrays_of, options, found.shards[0])
         super().__init__(
-            columns,
+            treated,
             len(parts),
-            label=label,
+            label=options.label(label),
             classes=found.classes,
             shard_counts=found.counts,
             shard_names=found.shards,
@@ -217,7 +234,7 @@ class DecodeBlock:
 
 def _protect(data: ColumnData) -> None:
     """Makes the arrays read-only."""
-    for array in (data.values, data.offsets):
+    for array in (data.values, data.offsets, data.valid):
         if array is not None:
             array.flags.writeable = False
     for field in data.fields.values():

@@ -19,9 +19,10 @@ import numpy as np
 from loaderx.errors import ArgumentError, FileError, MissingPackageError
 from loaderx.sources.base import Source
 from loaderx.sources.columns.data import ColumnData, joined
+from loaderx.sources.columns.gaps import keeping
 from loaderx.sources.files.parts import Parts
-from loaderx.sources.format import Folder, OpenOptions, Splits, check_named
-from loaderx.sources.formats.arrow.columns import Fill, arrow_data
+from loaderx.sources.format import Folder, OpenOptions, Splits
+from loaderx.sources.formats.arrow.columns import arrow_columns
 from loaderx.sources.formats.arrow.shard_types import ShardTypes
 from loaderx.sources.formats.blocks import open_blocks
 from loaderx.sources.mapping import reading
@@ -57,7 +58,7 @@ def _open(folder: Folder, options: OpenOptions) -> Source:
     version, manifest = _chosen(folder, options.version)
 
     def open_lance() -> LanceFragments:
-        return LanceFragments(path, version, options.columns, options.fill)
+        return LanceFragments(path, version, options)
 
     return open_blocks(open_lance, [manifest], options, "lance")
 
@@ -101,17 +102,18 @@ class LanceFragments:
 
     in_pieces = False
 
-    def __init__(self, path: str, version: int, columns: Sequence[str] | None, fill: Fill) -> None:
-        self._path, self._version, self._fill = path, version, fill
+    def __init__(self, path: str, version: int, options: OpenOptions) -> None:
+        self._path, self._version, self._fill = path, version, options.fill
         with reading(path):
             schema, fragments = self._data.schema, self._data.get_fragments()
-            check_named("fill", fill, schema.names, path)
-            types = ShardTypes(schema, path, columns)
+            options.check_names(schema.names, path)
+            types = ShardTypes(schema, path, options.columns)
             self.counts = [one.count_rows() for one in fragments]
             files = [file for one in fragments for file in one.metadata.files]
             self.nbytes = sum(file.file_size_bytes or 0 for file in files)
         self.shards = [f"{path}, fragment {one.fragment_id}" for one in fragments]
-        self._names, self.kinds, self.classes = types.names, types.kinds, types.classes
+        self._names, self.classes = types.names, types.classes
+        self.kinds = keeping(types.kinds, options)
         if not sum(self.counts):
             raise FileError(f"{path}: there are no records in version {version}.")
         self._row_bytes = max(1, self.nbytes // sum(self.counts))
@@ -143,7 +145,7 @@ class LanceFragments:
         with reading(self._path):
             for batch in self._scanner(batch_size=size).to_batches():
                 rows += len(batch)
-                yield {name: self._decoded(name, [batch.column(name)]) for name in self._names}
+                yield self._decoded(batch)
             self._check_count(rows, sum(self.counts))
 
     def block(self, number: int) -> Mapping[str, ColumnData]:
@@ -154,11 +156,14 @@ class LanceFragments:
             chosen = [self._data.get_fragments()[fragment]]
             table = self._scanner(fragments=chosen, offset=start, limit=rows).to_table()
             self._check_count(table.num_rows, rows)
-            return {name: self._decoded(name, table.column(name).chunks) for name in self._names}
+            data = [self._decoded(batch) for batch in table.to_batches()]
+            return {
+                name: joined(self.kinds[name], [one[name] for one in data]) for name in self._names
+            }
 
-    def _decoded(self, name: str, pieces: Sequence[pa.Array]) -> ColumnData:
-        kind = self.kinds[name]
-        return joined(kind, [arrow_data(one, kind, name, self._fill, self._path) for one in pieces])
+    def _decoded(self, batch: pa.RecordBatch) -> dict[str, ColumnData]:
+        arrays = {name: batch.column(name) for name in self._names}
+        return arrow_columns(arrays, self.kinds, self._fill, self._path)
 
     def _check_count(self, rows: int, told: int) -> None:
         if rows != told:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from loaderx.errors import FileError
-from loaderx.sources.columns.data import ColumnData, ColumnType
+from loaderx.sources.columns.build import DataArrays, build_column
+from loaderx.sources.columns.categories import Categories, sorted_classes
+from loaderx.sources.columns.data import ColumnData, ColumnType, joined
+from loaderx.sources.columns.gaps import counted, without_gaps
 from loaderx.sources.files.file_set import FileSet
+from loaderx.sources.files.parts import Parts
+from loaderx.sources.format import OpenOptions
 from loaderx.sources.native.layout import Description, Shard, write_description
+from loaderx.sources.native.reader import Columns
 from loaderx.sources.native.writer import PartWriter
 from loaderx.sources.progress import progress, tell
 
@@ -23,7 +29,12 @@ class CopiedFiles(Protocol):
     """The shards of a dataset, with their records as columns."""
 
     kinds: dict[str, ColumnType]
-    classes: dict[str, tuple[str, ...]]
+
+    @property
+    def classes(self) -> dict[str, tuple[str, ...]]:
+        """The names of classes; those of categories are known when all records were read."""
+        ...
+
     counts: list[int]  # records of each shard; may be empty until all records were read
     nbytes: int  # approximate, of all columns, for the progress bar
 
@@ -33,7 +44,13 @@ class CopiedFiles(Protocol):
 
 
 def write_copy(
-    found: CopiedFiles, files: list[str], folder: str, *, label: str, cache: str | None
+    found: CopiedFiles,
+    files: list[str],
+    folder: str,
+    *,
+    label: str,
+    cache: str | None,
+    categories: Sequence[str] = (),
 ) -> None:
     """Writes the columns of files into a folder, and logs it; ``label`` is their format."""
     count = f"{len(files)} {label} file{'s' if len(files) != 1 else ''}"
@@ -41,17 +58,50 @@ def write_copy(
     total = sum(found.counts)
     told = f"{total:,} records, " if total else ""
     tell(f"{what}: {told}{found.nbytes / 1e6:,.0f} MB, once")
-    with progress(what, found.nbytes) as shown, PartWriter(folder, 0, found.kinds) as writer:
-        for records in found.steps():
+    coder = Categories(categories)
+    kinds = coder.kinds(found.kinds)
+    with progress(what, found.nbytes) as shown, PartWriter(folder, 0, kinds) as writer:
+        for records in map(coder.coded, found.steps()):
             before = writer.records
             writer.append(records)
+            kinds = {name: counted(kind, records[name]) for name, kind in kinds.items()}
             if total:
                 shown.add(found.nbytes * (writer.records - before) // total)
             else:
                 shown.add(sum(column.nbytes for column in records.values()))
         part = writer.close()
     shards = [Shard(file, records) for file, records in zip(files, found.counts, strict=True)]
-    write_description(folder, Description(found.kinds, [part], found.classes, tuple(shards)))
+    classes = {**found.classes, **coder.classes}
+    write_description(folder, Description(kinds, [part], classes, tuple(shards)))
+
+
+def in_memory(
+    found: CopiedFiles, options: OpenOptions, where: str
+) -> tuple[Columns, dict[str, tuple[str, ...]]]:
+    """The columns of files in memory, and their classes."""
+    coder = Categories([name for name in options.categories if name not in found.classes])
+    kinds, steps = coder.kinds(found.kinds), list(map(coder.coded, found.steps()))
+    parts = Parts([sum(found.counts)])
+    data = {name: joined(kind, [step[name] for step in steps]) for name, kind in kinds.items()}
+    kinds = {name: counted(kind, data[name]) for name, kind in kinds.items()}
+    arrays = {name: DataArrays(_Held(one)) for name, one in data.items()}
+    made = {
+        name: build_column(kind, parts, arrays[name], decode=options.decode)
+        for name, kind in kinds.items()
+    }
+    classes = {**found.classes, **coder.classes}
+    columns = without_gaps(made, kinds, parts, arrays.__getitem__, options, where, classes=classes)
+    return columns, sorted_classes(classes, options.categories)
+
+
+class _Held:
+    """The data of the one part."""
+
+    def __init__(self, data: ColumnData) -> None:
+        self._data = data
+
+    def __call__(self, _: int) -> ColumnData:
+        return self._data
 
 
 def is_worth_a_copy(files: FileSet) -> bool:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from typing import TypeAlias
 
 import numpy as np
 
 from loaderx.errors import ArgumentError, FileError
 from loaderx.sources.base import Source
-from loaderx.sources.columns.build import build_column, valid_of
+from loaderx.sources.columns.build import build_column
+from loaderx.sources.columns.categories import sorted_classes
 from loaderx.sources.columns.column import Column
-from loaderx.sources.columns.data import ColumnType, Which, nulls_found
-from loaderx.sources.columns.derived_columns import FilledColumn, OptionalColumn
+from loaderx.sources.columns.data import ColumnType, Which
 from loaderx.sources.columns.elements import ArrayOf
+from loaderx.sources.columns.gaps import without_gaps
 from loaderx.sources.columns.table import ColumnTree, TableSource
 from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.files.file_system import FileSystems
@@ -29,7 +29,6 @@ from loaderx.sources.native.layout import (
     read_description,
 )
 from loaderx.sources.native.npy_arrays import FetchedNpyArrays, NpyArrays
-from loaderx.tree import ArraySpec
 
 Columns: TypeAlias = "dict[str, Column | ColumnTree]"
 
@@ -39,6 +38,11 @@ _OFFSETS, _VALID = np.dtype(np.int64), np.dtype(np.bool_)
 def open_native(folder: str, options: OpenOptions, label: str = "loaderx") -> TableSource:
     """The records of a folder in the native layout."""
     found = read_description(folder, options.cache.files)
+    if options.types and not found.made_from:
+        raise ArgumentError(
+            f"{folder} was saved with its types, so that `types` has no meaning: say it where the "
+            "table is opened, before it is saved."
+        )
     # A copy has only the requested columns, and `fill` may name others of the files.
     where = found.shards[0].name if found.made_from and found.shards else folder
     names = options.chosen(list(found.columns), where, fill_known=not found.made_from)
@@ -48,8 +52,8 @@ def open_native(folder: str, options: OpenOptions, label: str = "loaderx") -> Ta
     return TableSource(
         _record(columns, found.record),
         len(parts),
-        label=label,
-        classes=classes,
+        label=options.label(label),
+        classes=sorted_classes(classes, options.categories),
         shard_counts=[shard.records for shard in found.shards],
         shard_names=[shard.name for shard in found.shards],
     )
@@ -67,58 +71,17 @@ def native_columns(
     """These columns of a folder, and the number of records of each part."""
     layout = _Files(folder, found, kinds, options.cache.files)
     parts = Parts([part.records for part in found.parts])
-    columns = {name: _column(layout, name, kind, parts, options) for name, kind in kinds.items()}
+    arrays = {name: _ColumnFiles(layout, name) for name in kinds}
+    made = {
+        name: build_column(kind, parts, arrays[name], decode=options.decode.below(name))
+        for name, kind in kinds.items()
+    }
+    where = found.made_from[0].name if found.made_from else folder
+    columns = without_gaps(
+        made, kinds, parts, arrays.__getitem__, options, where,
+        classes=found.classes, keeps_none=found.made_by is not None,
+    )  # fmt: skip
     return columns, parts
-
-
-def _column(
-    layout: _Files, name: str, kind: ColumnType, parts: Parts, options: OpenOptions
-) -> Column | ColumnTree:
-    arrays = _ColumnFiles(layout, name)
-    made = build_column(kind, parts, arrays, decode=options.decode.below(name))
-    return _without_nulls(made, kind, (name,), parts, arrays, options.fill)
-
-
-def _without_nulls(
-    made: Column | ColumnTree,
-    kind: ColumnType,
-    path: tuple[str, ...],
-    parts: Parts,
-    arrays: _ColumnFiles,
-    fill: Mapping[str, object],
-) -> Column | ColumnTree:
-    """Fills or refuses the nulls of a column; those that `Dataset.save` wrote become None."""
-    if not isinstance(made, Column):
-        named = made.items() if isinstance(made, Mapping) else zip(kind.fields, made, strict=True)
-        fields = {
-            name: _without_nulls(one, kind.fields[name], (*path, name), parts, arrays, fill)
-            for name, one in named
-        }
-        return fields if kind.kind == "struct" else tuple(fields.values())
-    name = ".".join(path)
-    if not kind.nulls:
-        return made
-    valid = valid_of(parts, arrays, path[1:])
-    if name in fill:
-        _check_filler(made.spec, fill[name], name)
-        return FilledColumn(made, valid, fill[name])
-    if not arrays.is_saved:
-        raise nulls_found(f"{arrays.folder}: column {name!r}", name, kind.nulls)
-    return made if isinstance(made, OptionalColumn) else OptionalColumn(made, valid)
-
-
-def _check_filler(spec: ArraySpec | None, value: object, name: str) -> None:
-    """Refuses a value that the column cannot hold."""
-    if spec is None or spec.dtype == object:
-        return
-    try:
-        cast = np.asarray(value).astype(spec.dtype)
-        is_same = bool((cast == value).all()) or spec.dtype.kind in "fcmM"
-        np.broadcast_to(cast, [axis or 0 for axis in spec.shape])
-    except (TypeError, ValueError, OverflowError):
-        is_same = False
-    if not is_same:
-        raise ArgumentError(f"`fill` has {value!r} for the column {name!r} of {spec!r}.")
 
 
 class _Files:
@@ -156,15 +119,6 @@ class _ColumnFiles:
 
     def __init__(self, layout: _Files, name: str) -> None:
         self._layout, self._name = layout, name
-
-    @property
-    def folder(self) -> str:
-        return self._layout.folder
-
-    @property
-    def is_saved(self) -> bool:
-        """True if `Dataset.save` wrote it."""
-        return self._layout.found.made_by is not None
 
     def __call__(self, path: tuple[str, ...], which: Which) -> ArrayOf:
         layout = self._layout

@@ -23,6 +23,7 @@ from loaderx.sources.files.paths import PathLike, find, listed_folders, plain_na
 from loaderx.sources.format import (
     FileFormat,
     Folder,
+    MissingArgument,
     OpenOptions,
     OpenSplit,
     Splits,
@@ -65,12 +66,14 @@ def open_path(
     format: str | None = None,
     decode: DecodeArgument = True,
     fill: Mapping[str, object] | None = None,
+    missing: MissingArgument = "error",
+    types: Mapping[str, object] | None = None,
     cache: CacheArgument = None,
     storage_options: Mapping[str, object] | None = None,
     version: int | str | None = None,
 ) -> list[Opened]:
     """The sources of a path, one after the other."""
-    options = open_options(columns, decode, fill, cache, version)
+    options = open_options(columns, decode, fill, cache, missing, types, version)
     if storage_options is not None:
         paths = path if isinstance(path, (list, tuple)) else [path]
         if not any(is_url(str(one)) for one in paths):
@@ -80,22 +83,21 @@ def open_path(
             )
         options.cache.files.options = StorageOptions(storage_options)
     folders = listed_folders(path, options.cache.files)
-    if len(folders) < 2:
-        return _select(recognise(path, options, format), split, path)
-    if split is not None and "[" in split:
+    if len(folders) > 1 and split is not None and "[" in split:
         raise ArgumentError(
             f"split={split!r} would cut each of the {len(folders)} folders. Open them whole, and "
             "write .split(0.8, 0.2), or a slice of the dataset."
         )
     opened: list[Opened] = []
-    classes: dict[str, tuple[str, tuple[str, ...]]] = {}
-    for folder in folders:
+    classes: dict[str, tuple[object, tuple[str, ...]]] = {}
+    for folder in folders if len(folders) > 1 else [path]:
         found = _select(recognise(folder, options, format), split, folder)
         for leaf, names in ((leaf, one) for it in found for leaf, one in it.source.classes.items()):
             first, known = classes.setdefault(leaf, (folder, names))
             if names != known:
+                other = first if first is not folder else "another of its splits"
                 raise FileError(
-                    f"{folder} has other classes of {leaf!r} than {first}: the same number would "
+                    f"{folder} has other classes of {leaf!r} than {other}: the same number would "
                     "mean two things. Open each, make the numbers alike in a .map(), and join them "
                     "with Dataset.concatenate."
                 )
@@ -140,6 +142,10 @@ def _shard_counts(source: Source) -> Sequence[int] | None:
 # Recognising ------------------------------------------------------------------------------------
 
 
+_TABLES = ("csv", "parquet", "arrow", "jsonl", "huggingface", "lance", "loaderx")
+"""Formats that have missing values, and types."""
+
+
 def recognise(
     path: PathLike | Sequence[PathLike], options: OpenOptions, format: str | None = None
 ) -> Recognised:
@@ -154,6 +160,13 @@ def recognise(
         raise ArgumentError(
             f"`version` chooses one of a Lance dataset, and {path} is {found.format}: leave it out."
         )
+    for name, is_used in (("missing", options.missing.is_used), ("types", bool(options.types))):
+        if is_used and found.format not in _TABLES:
+            raise ArgumentError(
+                f"`{name}` is for tables ({_listed(_TABLES)}), and {path} is {found.format!r}."
+            )
+    if found.format not in ("csv", "jsonl"):
+        options.check_types_are_categories(str(path))
     return found
 
 

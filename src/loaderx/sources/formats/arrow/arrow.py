@@ -15,7 +15,7 @@ from loaderx.errors import FileError
 from loaderx.sources.base import Source
 from loaderx.sources.cache.folder import CacheFolder
 from loaderx.sources.columns.column import Column
-from loaderx.sources.columns.data import nulls_found
+from loaderx.sources.columns.gaps import refuse_gaps
 from loaderx.sources.columns.table import TableSource
 from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.files.parts import Parts
@@ -35,6 +35,7 @@ from loaderx.sources.formats.arrow.table import (
     build_columns,
     index_column,
     leaves_of,
+    words_of,
 )
 from loaderx.sources.formats.arrow.types import Features, type_at
 from loaderx.sources.formats.blocks import open_blocks
@@ -76,7 +77,7 @@ def open_arrow(
             )
 
         def open_arrow() -> ArrowBlocks:
-            return ArrowBlocks(file_set, options.columns, options.fill, features)
+            return ArrowBlocks(file_set, options, features)
 
         return open_blocks(open_arrow, files, options, label)
     return mapped.source(chosen, label)
@@ -111,11 +112,11 @@ class _Mapped:
     ) -> None:
         self._files, self._index, self._options = files, index, options
         self._types: ShardTypes | None = None
-        self.is_mapped = True
+        self.is_mapped = not options.categories  # the codes of these are in a copy
         slots: dict[str, list[Slots]] = {}
         for path, file in zip(files.paths, index.files(), strict=True):
             if self._types is None:
-                check_named("fill", options.fill, file.schema.names, path)
+                options.check_names(file.schema.names, path)
                 check_named("decode", options.decode.leaves, file.schema.names, path)
                 self._types = ShardTypes(file.schema, path, options.columns, features)
                 slots = {name: [] for name in self._types.names}
@@ -148,30 +149,29 @@ class _Mapped:
     # Nulls ------------------------------------------------------------------------------------
 
     def _check_nulls(self) -> None:
+        fill, batches = self._options.fill, self._batches()
         for leaf in self._leaves:
-            if not (leaf.has_nulls or leaf.has_inner_nulls):
-                continue
-            if leaf.name not in self._options.fill:
-                self._refuse(leaf)
+            # Behind a null, lists of one length have nulls: they are left out when it is decoded.
+            if leaf.has_inner_nulls and not (leaf.name in fill or self._options.keeps(leaf.name)):
+                self._refuse_inner(leaf)
             if leaf.has_inner_nulls:  # items of lists cannot be filled as they are read
                 self.is_mapped = False
+        self._words = words_of(self._leaves, batches, self._options, self._files.paths[0])
 
-    def _refuse(self, leaf: Leaf) -> None:
-        slots = np.array(leaf.valid if leaf.has_nulls else leaf.inner)
-        where = int(np.flatnonzero((slots >= 0).any(axis=0))[0])
+    def _batches(self, chosen: Column | None = None) -> RecordBatches:
+        return RecordBatches(self._files, self._index.batches, self._index.rows, chosen)
+
+    def _refuse_inner(self, leaf: Leaf) -> None:
+        """The error for nulls within lists."""
+        where = int(np.flatnonzero((np.array(leaf.inner) >= 0).any(axis=0))[0])
         file, number = Parts(self._index.batches).locate(where)
-        path, name = self._files.paths[file], leaf.name
-        if leaf.has_nulls:
-            batches = RecordBatches(self._files, self._index.batches, self._index.rows)
-            example = "[]" if leaf.kind.kind in ("ragged", "list") else "..."
-            at = f"{path}: column {name!r}"
-            raise nulls_found(at, name, batches.count_nulls(leaf.valid), example)
+        path = self._files.paths[file]
         with reading(path):
             for place, batch in enumerate(ArrowReader(self._files.data(file), path).batches()):
                 if place == number:  # the conversion names what is wrong
                     top, kinds = leaf.path[0], self._known.kinds
                     arrow_data(batch.column(top), kinds[top], top, {}, path)
-        raise nulls_found(f"{path}: column {name!r}", name, 1)
+        refuse_gaps(path, {leaf.name: None})
 
     def _fillers(self) -> dict[str, object]:
         found = {}
@@ -187,11 +187,16 @@ class _Mapped:
     def source(self, chosen: tuple[Column, int] | None, label: str) -> Source:
         index, types = self._index, self._known
         column, length = (None, int(index.rows.sum())) if chosen is None else chosen
-        batches = RecordBatches(self._files, index.batches, index.rows, column)
+        batches = self._batches(column)
         fillers = self._fillers()
         is_own = not any(map(is_url, self._files.paths))
         tree = build_columns(
-            batches, self._leaves, fillers, self._options.decode, names_files=is_own
+            batches,
+            self._leaves,
+            fillers,
+            self._options.decode,
+            names_files=is_own,
+            words=self._words,
         )
         counts = None
         if chosen is None:
@@ -201,7 +206,7 @@ class _Mapped:
         return TableSource(
             tree,
             length,
-            label=label,
+            label=self._options.label(label),
             classes=types.classes,
             shard_counts=counts,
             shard_names=None if counts is None else self._files.paths,

@@ -10,8 +10,10 @@ import numpy as np
 from loaderx.errors import FileError
 from loaderx.locks import new_lock
 from loaderx.sources.columns.data import ColumnData
+from loaderx.sources.columns.gaps import keeping
 from loaderx.sources.files.file_set import FileSet
-from loaderx.sources.formats.arrow.columns import Fill, arrow_data
+from loaderx.sources.format import OpenOptions
+from loaderx.sources.formats.arrow.columns import arrow_columns
 from loaderx.sources.formats.arrow.files import ArrowReader
 from loaderx.sources.formats.arrow.shard_types import ShardTypes
 from loaderx.sources.formats.arrow.types import Features, import_pyarrow, number_type
@@ -35,12 +37,11 @@ class ArrowBlocks:
     def __init__(
         self,
         files: FileSet,
-        columns: Sequence[str] | None,
-        fill: Fill,
+        options: OpenOptions,
         features: Features | None = None,
     ) -> None:
         import_pyarrow("an Arrow file")
-        self._files, self._fill, self.shards = files, fill, files.paths
+        self._files, self._fill, self.shards = files, options.fill, files.paths
         self.counts: list[int] = []
         self.nbytes = sum(files.sizes)
         self._blocks: list[_Block] = []
@@ -49,12 +50,13 @@ class ArrowBlocks:
             with reading(path):
                 schema = ArrowReader(files.data(number), path).schema
                 if types is None:
-                    types = ShardTypes(schema, path, columns, features)
+                    types = ShardTypes(schema, path, options.columns, features)
                 else:
                     types.add(schema, path)
                 self._count(number, types.names)
         assert types is not None
-        self._names, self.kinds, self.classes = types.names, types.kinds, types.classes
+        self._names, self.classes = types.names, types.classes
+        self.kinds = keeping(types.kinds, options)
         if not self._blocks:
             raise FileError(f"{files.paths[0]}: there are no records.")
         self.group_rows = np.array([block.rows for block in self._blocks], np.int64)
@@ -91,10 +93,8 @@ class ArrowBlocks:
             return self._columns(batch, path)
 
     def _columns(self, batch: pa.RecordBatch, path: str) -> dict[str, ColumnData]:
-        return {
-            name: arrow_data(batch.column(name), self.kinds[name], name, self._fill, path)
-            for name in self._names
-        }
+        arrays = {name: batch.column(name) for name in self._names}
+        return arrow_columns(arrays, self.kinds, self._fill, path)
 
     def _batch(self, block: _Block) -> pa.RecordBatch:
         """A stream is read on from its position, or again from its beginning."""

@@ -16,12 +16,9 @@ import numpy as np
 from loaderx.errors import ArgumentError, FileError, one_line
 from loaderx.sources.columns.build import DataArrays, build_column
 from loaderx.sources.columns.column import Column
-from loaderx.sources.columns.data import (
-    ITEMS,
-    ColumnData,
-    ColumnType,
-    nulls_found,
-)
+from loaderx.sources.columns.data import ITEMS, ColumnData, ColumnType
+from loaderx.sources.columns.gaps import refuse_gaps
+from loaderx.sources.columns.pick import spread
 from loaderx.sources.files.parts import Located, Parts
 from loaderx.sources.formats.arrow.types import is_list, number_type
 from loaderx.tree import Array
@@ -52,6 +49,22 @@ def arrow_data(
     return _Reader(fill, where).read(array, kind, name)
 
 
+def arrow_columns(
+    arrays: Mapping[str, pa.Array], kinds: Mapping[str, ColumnType], fill: Fill, where: str
+) -> dict[str, ColumnData]:
+    """The data of some columns of the same records; all that have nulls are in one error."""
+    nulls: dict[str, int | None] = {
+        name: array.null_count
+        for name, array in arrays.items()
+        if array.null_count
+        and name not in fill
+        and kinds[name].nulls is None
+        and not str(array.type).startswith("struct")
+    }
+    refuse_gaps(where, nulls, kinds)
+    return {name: arrow_data(one, kinds[name], name, fill, where) for name, one in arrays.items()}
+
+
 class _Reader:
     def __init__(self, fill: Fill, where: str) -> None:
         self._fill, self._where = fill, where
@@ -70,6 +83,8 @@ class _Reader:
             )
         if kind.kind in ("image", "bytes") and str(array.type).startswith("struct"):
             array = self._file_bytes(array, name)
+        if kind.nulls is not None:
+            return self._with_nulls(array, kind.replace(nulls=None), name)
         if not is_list(array.type):
             array = self._without_nulls(array, name)
         if kind.kind == "fixed":
@@ -123,18 +138,26 @@ class _Reader:
 
     # Nulls ------------------------------------------------------------------------------------
 
+    def _with_nulls(self, array: pa.Array, kind: ColumnType, name: str) -> ColumnData:
+        """The values that are there, blanks between them, and where they are."""
+        if not array.null_count:
+            return self.read(array, kind, name)._replace(valid=np.ones(len(array), np.bool_))
+        valid = _numbers(array.is_valid(), np.dtype(np.bool_))
+        data = self.read(checked(array).drop_null(), kind, name)
+        return spread(kind, data, valid)._replace(valid=valid)
+
     def _without_nulls(self, array: pa.Array, name: str) -> pa.Array:
         if not array.null_count:
             return array
         if name not in self._fill or isinstance(self._fill[name], (list, tuple)):
-            raise nulls_found(self._at(name), name, array.null_count)
+            refuse_gaps(self._where, {name: array.null_count})
         return filled(array, self._fill[name], name)
 
     def _whole_lists(self, array: pa.Array, name: str) -> pa.Array:
         if not array.null_count:
             return array
         if not isinstance(self._fill.get(name), (list, tuple)):
-            raise nulls_found(self._at(name), name, array.null_count, "[]")
+            refuse_gaps(self._where, {name: array.null_count}, {name: ColumnType("list")})
         return filled(array, self._fill[name], name)
 
     def _file_bytes(self, array: pa.Array, name: str) -> pa.Array:

@@ -18,11 +18,12 @@ import numpy as np
 from loaderx.errors import ArgumentError, ArgumentTypeError
 from loaderx.sources.base import Source
 from loaderx.sources.columns.column import Column
-from loaderx.sources.columns.data import ColumnType, nulls_found
+from loaderx.sources.columns.data import ColumnType
 from loaderx.sources.columns.derived_columns import ColumnOver
+from loaderx.sources.columns.gaps import refuse_gaps
 from loaderx.sources.columns.table import TableSource
-from loaderx.sources.decoding import DECODED, ENCODED
 from loaderx.sources.files.parts import Located
+from loaderx.sources.format import MissingArgument, open_options
 from loaderx.sources.formats.arrow.addresses import Addresses, node_of
 from loaderx.sources.formats.arrow.columns import filler
 from loaderx.sources.formats.arrow.elements import RecordBatches, Slots
@@ -33,6 +34,7 @@ from loaderx.sources.formats.arrow.table import (
     build_columns,
     index_column,
     leaves_of,
+    words_of,
 )
 from loaderx.sources.formats.arrow.types import Features, column_type, stored_type, type_at
 from loaderx.tree import Array, ArraySpec, flatten
@@ -271,15 +273,18 @@ class HuggingFace(TableSource):
         columns: Sequence[str] | None = None,
         decode: bool = True,
         fill: Mapping[str, object] | None = None,
+        missing: MissingArgument = "error",
     ) -> None:
-        self._given = dataset, columns, decode, fill
+        self._given = dataset, columns, decode, fill, missing
         if not hasattr(dataset, "_indices") or not hasattr(dataset, "features"):
             raise ArgumentTypeError(
                 f"a datasets.Dataset is needed, got {type(dataset).__name__}. A DatasetDict has "
                 "one for each split; a stream goes into Dataset.from_iterable."
             )
-        arrow = dataset.data.table
-        types = ShardTypes(arrow.schema, "the dataset", columns, Features(_json(dataset.features)))
+        arrow, where = dataset.data.table, "the dataset"
+        options = open_options(columns, decode, fill, False, missing)
+        options.check_names(arrow.schema.names, where)
+        types = ShardTypes(arrow.schema, where, columns, Features(_json(dataset.features)))
         try:
             table = TableInMemory(arrow.select(types.names))
         except NotReadableError as error:
@@ -293,16 +298,16 @@ class HuggingFace(TableSource):
             for leaf in leaves_of(kind, table.nodes[name], table.slots[name], (name,))
         ]
         batches, fillers = _batches_of(dataset, table), {}
+        inner: dict[str, int | None] = {leaf.name: None for leaf in leaves if leaf.has_inner_nulls}
+        refuse_gaps(where, inner, types.kinds)
         for leaf in leaves:
-            if leaf.has_inner_nulls or (leaf.has_nulls and leaf.name not in (fill or {})):
-                at, example = f"column {leaf.name!r}", "[]" if leaf.kind.kind == "ragged" else "..."
-                count = max(1, table.batches().count_nulls(leaf.valid))
-                raise nulls_found(at, leaf.name, count, example)
-            if leaf.has_nulls and fill:
+            if leaf.has_nulls and leaf.name in options.fill:
                 kind = type_at(arrow.schema, leaf.path)
-                fillers[leaf.name] = filler(leaf.kind, kind, fill[leaf.name], leaf.name)
-        tree = build_columns(batches, leaves, fillers, DECODED if decode else ENCODED)
-        super().__init__(tree, len(dataset), label="huggingface", classes=types.classes)
+                fillers[leaf.name] = filler(leaf.kind, kind, options.fill[leaf.name], leaf.name)
+        words = words_of(leaves, table.batches(), options, where)
+        tree = build_columns(batches, leaves, fillers, options.decode, words=words)
+        label = options.label("huggingface")
+        super().__init__(tree, len(dataset), label=label, classes=types.classes)
 
     def __reduce__(self) -> tuple[object, ...]:
         return _made_again, self._given
@@ -313,5 +318,6 @@ def _made_again(
     columns: Sequence[str] | None,
     decode: bool,
     fill: Mapping[str, object] | None,
+    missing: MissingArgument,
 ) -> HuggingFace:
-    return HuggingFace(dataset, columns=columns, decode=decode, fill=fill)
+    return HuggingFace(dataset, columns=columns, decode=decode, fill=fill, missing=missing)

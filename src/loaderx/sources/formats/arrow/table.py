@@ -12,8 +12,10 @@ import numpy.typing as npt
 from loaderx.sources.columns.column import Column
 from loaderx.sources.columns.data import ITEMS, ColumnType
 from loaderx.sources.columns.derived_columns import FilledColumn
+from loaderx.sources.columns.gaps import TEXT, add_columns, check_gaps, gap_columns
 from loaderx.sources.columns.table import NamedColumns
 from loaderx.sources.decoding import ENCODED, Decoding
+from loaderx.sources.format import MissingWord, OpenOptions
 from loaderx.sources.formats.arrow.addresses import Node
 from loaderx.sources.formats.arrow.elements import NullBits, RecordBatches, Slots
 from loaderx.sources.formats.arrow.readers import ColumnBuilder, fields_of
@@ -89,6 +91,22 @@ def _inner_nulls(
             yield from _inner_nulls(field, *fields[name], is_item=True)
 
 
+def words_of(
+    leaves: Sequence[Leaf], batches: RecordBatches, options: OpenOptions, where: str
+) -> dict[str, MissingWord]:
+    """What becomes of the nulls of leaves that are not filled; an error for those refused."""
+    codes = options.categories
+    kinds = {
+        leaf.name: TEXT if leaf.name in codes else leaf.kind
+        for leaf in leaves
+        if leaf.name not in options.fill
+    }
+    valid = {leaf.name: leaf.valid for leaf in leaves if leaf.has_nulls}
+    return check_gaps(
+        options.missing, kinds, valid, lambda name: batches.count_nulls(valid[name]), where
+    )
+
+
 def build_columns(
     batches: RecordBatches,
     leaves: Sequence[Leaf],
@@ -97,18 +115,23 @@ def build_columns(
     *,
     is_plain: bool = False,
     names_files: bool = True,
+    words: Mapping[str, MissingWord] = {},
 ) -> NamedColumns:
-    """Columns by name; ``fillers`` are the values in place of nulls."""
+    """Columns by name; ``fillers`` are the values in place of nulls, ``words`` from `words_of`."""
     builder = ColumnBuilder(batches, is_plain=is_plain, names_files=names_files)
     tree: dict[str, object] = {}
     for leaf in leaves:
         way = reduce(Decoding.below, leaf.path, decode)
         column = builder.column(leaf.kind, leaf.node, leaf.slots, way)
         assert isinstance(column, Column)
+        nulls, made = NullBits(batches, leaf.valid), {leaf.path[-1]: column}
         if leaf.name in fillers:
-            column = FilledColumn(column, NullBits(batches, leaf.valid), fillers[leaf.name])
+            made = {leaf.path[-1]: FilledColumn(column, nulls, fillers[leaf.name])}
+        elif leaf.name in words:
+            word = words[leaf.name]
+            made = gap_columns(leaf.path[-1], column, leaf.kind, nulls, word, decode=bool(way))
         inside = tree
         for name in leaf.path[:-1]:
             inside = inside.setdefault(name, {})  # type: ignore[assignment]
-        inside[leaf.path[-1]] = column
+        add_columns(inside, made)
     return tree  # type: ignore[return-value]

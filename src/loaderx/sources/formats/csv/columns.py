@@ -16,7 +16,15 @@ import numpy as np
 from loaderx.errors import ArgumentError
 from loaderx.sources.columns.data import ColumnData, ColumnType
 from loaderx.sources.formats.arrow.columns import arrow_data
-from loaderx.sources.formats.lines.numbers import DType, Number, array_of, fitted, shown
+from loaderx.sources.formats.lines.numbers import (
+    TIME,
+    WORDS,
+    DType,
+    Number,
+    array_of,
+    fitted,
+    shown,
+)
 from loaderx.sources.formats.lines.text import not_utf8
 from loaderx.tree import Array
 
@@ -38,38 +46,56 @@ _NULLS = _NULLS_OF_FLOATS | {"NaN", "nan"}
 _FOR_ARROW_ALONE = np.frombuffer(b"xX(", np.uint8)  # 0x10 and nan(1)
 FEW = 16  # cells that are parsed as fast one by one
 _FEW_ROWS = 4096  # of columns that are parsed together
-_WORDS = {"i": "an integer", "u": "an integer", "f": "a number", "b": "true or false"}
 _TEXT = np.dtype(object)
 
 
 class CsvColumn:
     """One column: cells become an array of its dtype."""
 
-    def __init__(self, name: str, dtype: DType, fill: object = None) -> None:
+    def __init__(
+        self, name: str, dtype: DType, fill: object = None, *, keeps_gaps: bool = False
+    ) -> None:
+        """With ``keeps_gaps``, cells without a value are kept as such."""
         self.name, self.dtype, self.fill = name, dtype, fill
-        self.kind = _column_type(dtype)
-        self._filled: Number = 0
+        self.keeps_gaps = keeps_gaps
+        self.kind = _column_type(dtype).replace(nulls=0 if keeps_gaps else None)
+        self._plain = "" if dtype == _TEXT else "1970-01-01" if dtype.kind == "M" else "0"
         if fill is None:
             return
-        if dtype == _TEXT:
-            if not isinstance(fill, str):
-                raise ArgumentError(f"`fill` must be text for the column {name!r}, got {fill!r}.")
-            return
+        if dtype == _TEXT and not isinstance(fill, str):
+            raise ArgumentError(f"`fill` must be text for the column {name!r}, got {fill!r}.")
         try:
-            self._filled = array_of([_number(fill, dtype)], dtype).tolist()[0]
+            self._plain = str(fill) if dtype == _TEXT else _filler(fill, dtype)
         except ValueError as error:
             raise ArgumentError(f"`fill` for the column {name!r}: {error}.") from error
 
     def data(self, cells: pa.BinaryArray, encoding: str) -> tuple[ColumnData, Wrong]:
         """The values of cells, and the errors of wrong cells, whose values are arbitrary."""
         texts, wrong = self._decoded(cells, encoding)
+        texts, valid = self._present(texts)
         if self.dtype == _TEXT:
-            return arrow_data(self._filled_texts(texts), self.kind, self.name, {}), wrong
+            data = arrow_data(texts, ColumnType("text"), self.name, {})
+            return data._replace(valid=valid), wrong
         values = self._parsed(texts)
         if values is None:
             values, others = self.parsed_one_by_one(texts.to_pylist())
             wrong = others | wrong
-        return ColumnData(len(values), values), wrong
+        return ColumnData(len(values), values, valid=valid), wrong
+
+    def _present(self, texts: pa.StringArray) -> tuple[pa.StringArray, Array | None]:
+        """Cells with a plain value for missing ones, and which are there, if that is kept."""
+        if self.fill is None and not self.keeps_gaps:
+            return texts, None
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if self.dtype == _TEXT:
+            is_null = pc.equal(texts, "")
+        else:
+            nulls = pa.array(sorted(self._nulls))
+            is_null = pc.is_in(pc.utf8_trim_whitespace(texts), value_set=nulls)
+        valid = ~np.array(is_null) if self.keeps_gaps else None
+        return pc.if_else(is_null, self._plain, texts), valid
 
     def parsed_together(
         self, columns: Sequence[pa.BinaryArray], encoding: str
@@ -78,10 +104,14 @@ class CsvColumn:
         import pyarrow as pa
 
         texts, wrong = self._decoded(pa.concat_arrays(columns), encoding)
+        texts, valid = self._present(texts)
         values = None if wrong else self._parsed(texts)
         if values is None:
             return None
-        return [ColumnData(len(rows), rows) for rows in values.reshape(len(columns), -1)]
+        shape = (len(columns), -1)
+        there = [None] * len(columns) if valid is None else valid.reshape(shape)
+        pairs = zip(values.reshape(shape), there, strict=True)
+        return [ColumnData(len(rows), rows, valid=one) for rows, one in pairs]
 
     def _decoded(self, cells: pa.BinaryArray, encoding: str) -> tuple[pa.StringArray, Wrong]:
         import pyarrow as pa
@@ -98,11 +128,6 @@ class CsvColumn:
         }
         return pa.array(texts, pa.string()), wrong
 
-    def _filled_texts(self, texts: pa.StringArray) -> pa.StringArray:
-        import pyarrow.compute as pc
-
-        return texts if self.fill is None else pc.if_else(pc.equal(texts, ""), self.fill, texts)
-
     def _parsed(self, texts: pa.StringArray) -> Array | None:
         """All at once; None if one of them is not a number for pyarrow, or for pyarrow alone."""
         if len(texts) < FEW:
@@ -116,17 +141,10 @@ class CsvColumn:
         if np.isin(raw, _FOR_ARROW_ALONE).any():
             return None
         texts = pc.utf8_trim_whitespace(texts)
-        is_null = pc.is_in(texts, value_set=pa.array(sorted(self._nulls)))
-        if is_null.true_count:
-            if self.fill is None:
-                return None
-            texts = pc.if_else(is_null, pa.scalar(None, pa.string()), texts)
-        wide = {"i": "int64", "u": "uint64", "f": "float64", "b": "bool"}[kind]
+        wide = self.dtype if kind == "M" else np.dtype({"b": "?"}.get(kind, f"{kind}8"))
         try:
-            numbers = texts.cast(wide)
-            if is_null.true_count:
-                numbers = pc.fill_null(numbers, self._filled)
-            values = arrow_data(numbers, ColumnType("fixed", np.dtype(wide)), self.name, {}).values
+            numbers = texts.cast(pa.from_numpy_dtype(wide))
+            values = arrow_data(numbers, ColumnType("fixed", wide), self.name, {}).values
             assert values is not None
             return fitted(values, self.dtype)
         except ValueError:  # pyarrow's errors are, too
@@ -147,51 +165,55 @@ class CsvColumn:
                 wrong[number] = str(error)
         return values, wrong
 
-    def _fitting(self, value: Number) -> Array:
+    def _fitting(self, value: Number | str) -> Array:
         try:
             return array_of([value], self.dtype)
         except ValueError as error:
             raise ValueError(f"column {self.name!r}: {error}. {self._advice()}") from error
 
-    def first_missing(self, cells: Cells) -> int | None:
-        """The first of these cells that is missing and has no `fill`; None if there is none."""
-        if self.dtype == _TEXT or self.fill is not None:
-            return None
+    def refused(self, cells: Cells) -> list[int]:
+        """Which of these cells are missing, if that is an error."""
         nulls = self._nulls
+        if self.dtype == _TEXT or self.fill is not None or self.keeps_gaps:
+            return []
         if nulls.isdisjoint(map(str.strip, cells)):
-            return None
-        return next(number for number, cell in enumerate(cells) if cell.strip() in nulls)
+            return []
+        return [number for number, cell in enumerate(cells) if cell.strip() in nulls]
 
     @property
     def _nulls(self) -> frozenset[str]:
         return _NULLS_OF_FLOATS if self.dtype.kind == "f" else _NULLS
 
-    def missing(self, cell: str) -> str:
-        """The message for a cell without a value."""
-        what = "an empty cell" if not cell.strip() else shown(cell)
-        return (
-            f"column {self.name!r}: {what} is a missing value. Give one to put in its place, "
-            f"fill={{{self.name!r}: ...}}"
-        )
-
-    def _value(self, cell: str) -> Number:
+    def _value(self, cell: str) -> Number | str:
         text, kind = cell.strip(), self.dtype.kind
+        if self.fill is not None and text in self._nulls:
+            text = self._plain
         if kind == "f" and _FLOAT.fullmatch(text):
             return float(text)
         if kind in "iu" and _INTEGER.fullmatch(text):
             return int(text)
         if kind == "b" and text.lower() in _BOOLS:
             return _BOOLS[text.lower()]
+        if kind == "M" and TIME.fullmatch(text):
+            return text
         if text not in _NULLS:
             raise ValueError(
-                f"column {self.name!r}: {shown(cell)} is not {_WORDS[kind]}. {self._advice()}"
+                f"column {self.name!r}: {shown(cell)} is not {WORDS[kind]}. {self._advice()}"
             )
-        if self.fill is None:
-            raise ValueError(self.missing(cell))
-        return self._filled
+        raise ValueError(missing_cell(self.name, cell))
 
     def _advice(self) -> str:
-        return f"Say what it is with loaderx.sources.Csv(path, types={{{self.name!r}: ...}})"
+        return f"Say what the column is with types={{{self.name!r}: ...}}: a dtype, or str"
+
+
+def missing_cell(name: str, cell: str) -> str:
+    """The message for a cell without a value."""
+    what = "an empty cell" if not cell.strip() else shown(cell)
+    return (
+        f"column {name!r}: {what} is a missing value. Give one to put in its place, "
+        f"fill={{{name!r}: ...}}, keep it, missing='valid' or 'nan', or leave the column out with "
+        "columns=[...]"
+    )
 
 
 @functools.cache
@@ -220,18 +242,22 @@ def parsed_columns(
 
 def _alike(columns: Sequence[CsvColumn]) -> Iterable[list[int]]:
     """The places of columns of numbers with the same type and the same value for missing cells."""
-    places: dict[tuple[DType, str], list[int]] = {}
+    places: dict[tuple[DType, str, bool], list[int]] = {}
     for place, column in enumerate(columns):
         if column.dtype != _TEXT:
-            places.setdefault((column.dtype, repr(column.fill)), []).append(place)
+            alike = column.dtype, repr(column.fill), column.keeps_gaps
+            places.setdefault(alike, []).append(place)
     return places.values()
 
 
-def _number(fill: object, dtype: DType) -> Number:
+def _filler(fill: object, dtype: DType) -> str:
+    """A value for missing cells, as it would be written in a cell."""
+    if dtype.kind == "M":
+        return str(array_of([str(fill).replace("T", " ")], dtype)[0])
     value = fill.item() if isinstance(fill, np.generic) else fill
     if not isinstance(value, (bool, int, float)):
-        raise ValueError(f"{shown(fill)} is not {_WORDS[dtype.kind]}")
-    return value
+        raise ValueError(f"{shown(fill)} is not {WORDS[dtype.kind]}")
+    return str(array_of([value], dtype).tolist()[0])
 
 
 def decoded(

@@ -21,19 +21,16 @@ from loaderx.memory import Lend
 from loaderx.sources.base import BadRecordError, Gather, Indices, Source
 from loaderx.sources.cache.folder import CacheArgument, CacheFolder, CopyOf, Json, cache_folder
 from loaderx.sources.cache.unpack import unpack_all
-from loaderx.sources.columns.build import DataArrays, build_column
-from loaderx.sources.columns.data import ColumnData, joined
+from loaderx.sources.columns.categories import sorted_classes
 from loaderx.sources.columns.table import TableSource
-from loaderx.sources.decoding import ENCODED
 from loaderx.sources.files.file_set import FileSet
-from loaderx.sources.files.parts import Parts
 from loaderx.sources.files.paths import PathLike, find, unpacked_name
-from loaderx.sources.format import OpenOptions
+from loaderx.sources.format import MissingArgument, OpenOptions, open_options
 from loaderx.sources.formats.csv.files import BadRow, CsvFiles, CsvOptions
 from loaderx.sources.formats.csv.header import Header
 from loaderx.sources.formats.csv.rows import Dialect
 from loaderx.sources.formats.lines.numbers import Types, checked_types
-from loaderx.sources.native.copies import is_worth_a_copy, opened_copy, write_copy
+from loaderx.sources.native.copies import in_memory, is_worth_a_copy, opened_copy, write_copy
 from loaderx.sources.native.layout import Shard, read_description
 from loaderx.sources.native.reader import Columns, native_columns
 from loaderx.tree import Tree
@@ -53,13 +50,14 @@ class Csv(TableSource):
             columns.
         columns: the columns to read; all by default.
         delimiter: one character; by default a tab for ``.tsv`` and ``.tab``, else a comma.
-        types: dtypes by column, of numbers or bools, or str; found from the first 1,000 rows
-            where they are not given.
+        types: dtypes by column, of numbers, bools or times, str, or ``"category"``; found from the
+            first 1,000 rows where they are not given.
         header: True: the first row of each file has the names. A list: the names, where the files
             have none. False: neither, and columns are ``column_0`` and so on.
         quote: the character around cells that have delimiters or newlines in them; None if quotes
             are plain characters.
         fill: values for missing cells (empty, ``NA``, ``null``), by column.
+        missing: what becomes of the others, as in `Dataset.open`.
         encoding: of the text.
         cache: the folder for indexes and copies, as in `Dataset.open`.
 
@@ -81,6 +79,7 @@ class Csv(TableSource):
         header: Header = True,
         quote: str | None = '"',
         fill: Mapping[str, object] | None = None,
+        missing: MissingArgument = "error",
         encoding: str = "utf-8",
         cache: CacheArgument = None,
     ) -> None:
@@ -96,7 +95,7 @@ class Csv(TableSource):
             delimiter is not None,
             checked_types(types, others="str"),
             header if isinstance(header, bool) else list(header),
-            fill or {},
+            open_options(None, False, fill, folder, missing, types),
         )
         unpack_all(files.files, folder)
         found = _open(FileSet(files.files, files=folder.files), self._options, folder)
@@ -106,7 +105,8 @@ class Csv(TableSource):
         super().__init__(
             found.columns,
             sum(counts),
-            label="csv",
+            label=self._options.given.label("csv"),
+            classes=found.classes,
             shard_counts=counts,
             shard_names=[shard.name for shard in found.shards],
         )
@@ -135,6 +135,7 @@ class Csv(TableSource):
 
 class _Opened(NamedTuple):
     columns: Columns
+    classes: Mapping[str, tuple[str, ...]]
     shards: Sequence[Shard]
     bad: dict[int, BadRow]
     is_mapped: bool
@@ -157,16 +158,18 @@ def _open(files: FileSet, options: CsvOptions, cache: CacheFolder) -> _Opened:
 
     def read(folder: str) -> _Opened:
         found = read_description(folder)
-        plain = OpenOptions(columns=None, decode=ENCODED, fill={}, cache=cache)
-        columns, _ = native_columns(folder, found, dict(found.columns), plain)
+        columns, _ = native_columns(folder, found, dict(found.columns), options.given)
         try:
             with open(os.path.join(folder, _BAD), encoding="utf-8") as file:
                 bad = {number: BadRow(where, why) for number, where, why in json.load(file)}
         except (OSError, ValueError, TypeError) as error:
             raise FileError(f"{folder} is damaged: {error}.") from error
-        return _Opened(columns, found.shards, bad, is_mapped=True)
+        classes = sorted_classes(found.classes, options.given.categories)
+        return _Opened(columns, classes, found.shards, bad, is_mapped=True)
 
-    return opened_copy(find_copy, read) or _in_memory(CsvFiles(files, options), files.paths)
+    return opened_copy(find_copy, read) or _in_memory(
+        CsvFiles(files, options), files.paths, options.given
+    )
 
 
 def _told(options: CsvOptions) -> list[Json]:
@@ -176,29 +179,15 @@ def _told(options: CsvOptions) -> list[Json]:
         [*options.dialect, options.is_delimiter_given],
         [[name, str(dtype)] for name, dtype in sorted(options.types.items())],
         options.header if isinstance(options.header, bool) else list(options.header),
-        [[name, repr(value)] for name, value in sorted(options.fill.items())],
+        [[name, repr(value)] for name, value in sorted(options.given.fill.items())],
+        *options.given.copied()[2:],
     ]
 
 
-def _in_memory(found: CsvFiles, paths: Sequence[str]) -> _Opened:
-    steps = list(found.steps())
-    parts = Parts([sum(found.counts)])
-    columns: Columns = {}
-    for name, kind in found.kinds.items():
-        data = joined(kind, [step[name] for step in steps])
-        columns[name] = build_column(kind, parts, DataArrays(_Held(data)))
+def _in_memory(found: CsvFiles, paths: Sequence[str], options: OpenOptions) -> _Opened:
+    columns, classes = in_memory(found, options, paths[0])
     shards = [Shard(path, count) for path, count in zip(paths, found.counts, strict=True)]
-    return _Opened(columns, shards, found.bad, is_mapped=False)
-
-
-class _Held:
-    """The data of the one part."""
-
-    def __init__(self, data: ColumnData) -> None:
-        self._data = data
-
-    def __call__(self, _: int) -> ColumnData:
-        return self._data
+    return _Opened(columns, classes, shards, found.bad, is_mapped=False)
 
 
 def _checked_dialect(delimiter: str | None, quote: str | None, encoding: str, path: str) -> Dialect:
@@ -227,4 +216,11 @@ def _check_character(name: str, value: str) -> None:
 
 def open_files(files: list[str], options: OpenOptions) -> Source:
     """The records of files of this format."""
-    return Csv(files, options.columns, fill=options.fill, cache=options.cache)
+    return Csv(
+        files,
+        options.columns,
+        types=options.types,
+        fill=options.fill,
+        missing=options.missing,
+        cache=options.cache,
+    )

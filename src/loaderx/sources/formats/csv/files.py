@@ -10,11 +10,21 @@ import numpy as np
 
 from loaderx.errors import FileError
 from loaderx.frozen import Frozen
+from loaderx.sources.columns.categories import Categories
 from loaderx.sources.columns.data import ColumnData
+from loaderx.sources.columns.gaps import refuse_gaps
 from loaderx.sources.columns.pick import spread
 from loaderx.sources.files.file_set import FileSet
+from loaderx.sources.format import OpenOptions
 from loaderx.sources.formats.arrow.types import import_pyarrow
-from loaderx.sources.formats.csv.columns import CsvColumn, Wrong, decoded, dtype_of, parsed_columns
+from loaderx.sources.formats.csv.columns import (
+    CsvColumn,
+    Wrong,
+    decoded,
+    dtype_of,
+    missing_cell,
+    parsed_columns,
+)
 from loaderx.sources.formats.csv.header import (
     Header,
     cells_of_first_row,
@@ -45,7 +55,7 @@ class CsvOptions(Frozen):
     is_delimiter_given: bool
     types: Mapping[str, DType]
     header: Header
-    fill: Mapping[str, object]
+    given: OpenOptions
 
 
 class BadRow(NamedTuple):
@@ -84,8 +94,8 @@ class CsvFiles:
         ]
         self._begun: dict[int, _Reading] = {}  # files of which the first rows were read
         self._columns = self._found_columns(chosen, options)
-        self.kinds = {column.name: column.kind for column in self._columns}
-        self.classes: dict[str, tuple[str, ...]] = {}
+        self._coder = Categories([name for name in options.given.categories if name in chosen])
+        self.kinds = self._coder.kinds({one.name: one.kind for one in self._columns})
         self.nbytes = sum(files.sizes)
         self.counts: list[int] = []  # records of each file, and the bad ones among all: both are
         self.bad: dict[int, BadRow] = {}  # known once all rows were read
@@ -101,12 +111,17 @@ class CsvFiles:
             check_delimiter(found[0], paths[0], dialect.delimiter)
         check_known("columns", options.columns or (), found[0], paths[0])
         check_known("types", options.types, found[0], paths[0])
-        check_known("fill", options.fill, found[0], paths[0])
+        check_known("fill", options.given.fill, found[0], paths[0])
+        check_known("missing", options.given.missing.by_column, found[0], paths[0])
         return found
 
     def _data(self, file: int) -> Array:
         data = self._files.data(file)
         return data[text_start(data, self._files.paths[file]) :]
+
+    @property
+    def classes(self) -> dict[str, tuple[str, ...]]:
+        return self._coder.classes
 
     def _where(self, file: int, records: Collection[int]) -> Iterator[str]:
         """The file and the line of records, which are in ascending order."""
@@ -119,16 +134,25 @@ class CsvFiles:
 
     def _found_columns(self, chosen: list[str], options: CsvOptions) -> list[CsvColumn]:
         sample = self._sample(len(chosen))
-        columns = []
+        columns, gaps = [], dict[str, list[int]]()  # cells that are missing, by column
+        given = options.given
         for name, cells in zip(chosen, sample.columns, strict=True):
             dtype = options.types.get(name) or dtype_of(cells)
-            column = CsvColumn(name, dtype, options.fill.get(name))
-            missing = column.first_missing(cells)
-            if missing is not None:  # an error now, rather than at the first batch
-                file, record = sample.records[missing]
-                where = next(self._where(file, [record]))
-                raise FileError(f"{where}: {column.missing(cells[missing])}.")
+            # Text is there in any case, unless it is asked whether it is.
+            keeps = given.keeps(name) and (dtype.kind != "O" or given.missing.word(name) == "valid")
+            column = CsvColumn(name, dtype, given.fill.get(name), keeps_gaps=keeps)
+            if missing := column.refused(cells):
+                gaps[name] = missing
             columns.append(column)
+        if gaps:  # an error now, rather than at the first batch
+            name = min(gaps, key=lambda name: gaps[name][0])
+            place = gaps[name][0]
+            file, record = sample.records[place]
+            where = next(self._where(file, [record]))
+            if len(gaps) > 1:
+                refuse_gaps(f"{where} and others", {name: len(one) for name, one in gaps.items()})
+            cell = sample.columns[chosen.index(name)][place]
+            raise FileError(f"{where}: {missing_cell(name, cell)}.")
         return columns
 
     def _sample(self, width: int) -> _Sample:
@@ -199,13 +223,18 @@ class CsvFiles:
         wrong: Wrong = {}
         for rows in read:
             places = count + np.flatnonzero(rows.came)
-            is_all = rows.came.all()
             columns = {}
             parsed = parsed_columns(self._columns, rows.cells, self._dialect.encoding)
             for column, (data, reasons) in zip(self._columns, parsed, strict=True):
                 for number, reason in reasons.items():
                     wrong.setdefault(int(places[number]), reason)
-                columns[column.name] = data if is_all else spread(column.kind, data, rows.came)
+                columns[column.name] = data
+            columns = self._coder.coded(columns)
+            if not rows.came.all():
+                kinds = self.kinds
+                columns = {
+                    name: spread(kinds[name], one, rows.came) for name, one in columns.items()
+                }
             count += len(rows.came)
             if len(wrong) + len(reader.misfits) > max(_FEW_BAD, count // _BAD_SHARE):
                 break

@@ -16,6 +16,7 @@ import numpy as np
 
 from loaderx.sources.columns.column import OBJECT
 from loaderx.sources.columns.data import ColumnType
+from loaderx.sources.columns.gaps import nan_dtype
 from loaderx.sources.formats.lines.copies import TEXT, Kept, kept_lists, kept_numbers
 from loaderx.sources.formats.lines.json_parsing import parse_kept
 from loaderx.sources.formats.lines.numbers import DType, array_of, shown
@@ -71,10 +72,7 @@ class JsonColumn:
 
     @property
     def advice(self) -> str:
-        return (
-            f"Choose a dtype with loaderx.sources.Jsonl(path, types={{{self.name!r}: ...}}), or "
-            "object to leave values as they are"
-        )
+        return f"Choose its dtype, types={{{self.name!r}: ...}}, or object for values as they are"
 
 
 class Plain(JsonColumn):
@@ -167,6 +165,22 @@ class Lists(JsonColumn):
         return [numbers[start:end].copy() for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
 
+class Codes(JsonColumn):
+    """Text as codes: the numbers of these values."""
+
+    spec = ArraySpec((), _INT)
+    kept = kept_numbers(_INT)
+
+    def __init__(self, name: str, values: Sequence[str]) -> None:
+        super().__init__(name)
+        self._codes = {value: code for code, value in enumerate(values)}
+
+    def converted(self, values: Values, kinds: Kinds) -> Values:
+        if kinds != {str}:
+            raise self.wrong(next(one for one in values if type(one) is not str), "text")
+        return np.array([self._codes[str(value)] for value in values], _INT)
+
+
 def leaves_of(value: object) -> tuple[list[float], tuple[int, ...]]:
     """The numbers in lists of lists, and the shape of these; a ValueError if lengths differ."""
     level: list[object] = [value]
@@ -178,6 +192,13 @@ def leaves_of(value: object) -> tuple[list[float], tuple[int, ...]]:
         shape += lengths
         level = [inner for one in level for inner in one]  # type: ignore[attr-defined]
     return level, tuple(shape)  # type: ignore[return-value]
+
+
+def with_nan(column: JsonColumn) -> JsonColumn:
+    """A column of numbers or times that may have NaN or NaT."""
+    wide = nan_dtype(column.kept.kind)
+    assert wide is not None
+    return Floats(column.name) if column.kept.is_python else TypedNumbers(column.name, wide)
 
 
 def column_of(name: str, values: list[object], dtype: DType | None) -> JsonColumn:

@@ -11,18 +11,26 @@ from __future__ import annotations
 
 import copy
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from loaderx.errors import ArgumentTypeError, FileError
 from loaderx.memory import Lend
 from loaderx.sources.base import BadRecordError, Indices, PadsLists, Problem, Source
-from loaderx.sources.cache.folder import CacheArgument, Json, cache_folder
+from loaderx.sources.cache.folder import (
+    CacheArgument,
+    CacheFolder,
+    IndexedFile,
+    Json,
+    cache_folder,
+)
 from loaderx.sources.cache.unpack import unpack_all
 from loaderx.sources.columns.padded import PaddedColumns
 from loaderx.sources.files.paths import PathLike, find
-from loaderx.sources.format import OpenOptions
+from loaderx.sources.format import MissingArgument, OpenOptions, open_options
 from loaderx.sources.formats.lines.copies import LineCopy, open_copy
 from loaderx.sources.formats.lines.files import LineFiles, LinesOfFile, LineSource
 from loaderx.sources.formats.lines.index import Offsets, line_offsets
@@ -33,7 +41,7 @@ from loaderx.sources.formats.lines.json_parsing import (
     parse_elements,
     parse_lines,
 )
-from loaderx.sources.formats.lines.json_schema import JsonSchema, Record
+from loaderx.sources.formats.lines.json_schema import Facts, JsonSchema, Record, Sample
 from loaderx.sources.formats.lines.numbers import Types, checked_types, shown
 from loaderx.sources.formats.lines.text import not_utf8
 from loaderx.tree import Array, Tree
@@ -41,21 +49,26 @@ from loaderx.tree import Array, Tree
 SAMPLE = 100
 """Records at the beginning from which the keys and their types are found."""
 
+_MOST = 100 * SAMPLE
+"""Records in which the type of a key is looked for that had null or empty lists before."""
+
 _ARRAY = "array"  # the note of a file that is one array
 
 
 class Jsonl(PadsLists, LineSource):
     """Records of JSON files, objects one a line, or one array of objects.
 
-    `Dataset.open` makes it; use it yourself for ``types``.
+    `Dataset.open` makes it.
 
     Args:
         path: a file, a pattern such as ``data/*.jsonl``, or a list of files.
         columns: the keys to keep; all by default.
-        types: dtypes of numbers and of lists of them, by key; ``object`` leaves values as JSON has
-            them. By default numbers are Python's, and lists of numbers int32 or float32.
+        types: dtypes of numbers, of lists of them and of times, by key; ``"category"`` makes codes
+            of text; ``object`` leaves values as JSON has them. By default numbers are Python's,
+            and lists of numbers int32 or float32.
         fill: values by key, for records that lack it or have null.
         cache: the folder for indexes and copies, as in `Dataset.open`.
+        missing: what becomes of the others, as in `Dataset.open`.
 
     >>> import os
     >>> with open("ids.jsonl", "w") as file:
@@ -72,6 +85,8 @@ class Jsonl(PadsLists, LineSource):
         types: Types | None = None,
         fill: Mapping[str, object] | None = None,
         cache: CacheArgument = None,
+        *,
+        missing: MissingArgument = "error",
     ) -> None:
         folder = cache_folder(cache)
         files = find(path, folder.files)
@@ -86,25 +101,77 @@ class Jsonl(PadsLists, LineSource):
         self._lines.check_any()
         self._lines.are_alike = len(set(map(str, self._lines.notes))) == 1
         where = self._lines.files.paths[0]
-        self._schema = JsonSchema(self._sample(), columns, dtypes, fill or {}, where)
+        self._given = open_options(None, False, fill, folder, missing, types)
+        facts = self._facts(folder)
+        self._schema = JsonSchema(self._sample(), columns, dtypes, self._given, facts, where)
         kept = {column.name: column.kept for column in self._schema.columns}
         self._copy: LineCopy | None = open_copy(
             kept, self._lines, self._parsed, folder, "JSON", self._schema.told()
         )
 
-    def _sample(self) -> list[Record]:
+    def _sample(self) -> Sample:
         """The first records, without those that cannot be read; an error if none can."""
-        found: list[Record] = []
-        first = None
-        for index in range(min(SAMPLE, len(self))):
+        errors: list[str] = []
+        sample = Sample(list(self._readable(0, SAMPLE, errors)), [])
+        if not sample.records:
+            raise FileError(f"{errors[0]}. JSON objects are expected, one a line.")
+        names = {name for one in sample.records for name in one}
+        for start in range(SAMPLE, min(_MOST, len(self)), SAMPLE):
+            names = {name for name in names if not any(map(_tells, sample.values(name)))}
+            if not names:
+                break
+            for record in self._readable(start, start + SAMPLE, errors):
+                sample.more.append({name: record.get(name) for name in names})
+        return sample
+
+    def _readable(self, start: int, stop: int, errors: list[str]) -> Iterator[Record]:
+        """The objects of lines, without those that cannot be read, whose errors are added."""
+        indices = np.arange(start, min(stop, len(self)))
+        try:
+            if start:  # the first batch that is read decides whether the kernel gets hints
+                parts = self._lines.split(indices)
+                yield from [one for part in parts for one in self._objects(part)]
+                return
+        except ValueError:
+            pass  # one by one below
+        for index in indices:
             try:
                 (part,) = self._lines.split(np.array([index]))
-                found += self._objects(part)
+                yield from self._objects(part)
             except ValueError as error:
-                first = first or f"{self.where(index)}: {self._reason(error)}"
-        if not found:
-            raise FileError(f"{first}. JSON objects are expected, one a line.")
-        return found
+                errors.append(f"{self.where(int(index))}: {self._reason(error)}")
+
+    def _facts(self, cache: CacheFolder) -> Facts:
+        """What only reading all records tells; it is found once, like an index."""
+        names, fill = self._given.categories, self._given.fill
+        facts = Facts(0, Counter(), {name: set() for name in names})
+        if not self._given.needs_all:
+            return facts
+        ends = np.cumsum(self._lines.parts.counts).tolist()
+
+        def look(number: int) -> IndexedFile:
+            records, present = 0, Counter[str]()
+            values: dict[str, set[object]] = {name: set() for name in names}
+            for start in range(ends[number - 1] if number else 0, ends[number], SAMPLE):
+                for record in self._readable(start, min(start + SAMPLE, ends[number]), []):
+                    records += 1
+                    present.update(name for name, one in record.items() if one is not None)
+                    for name, known in values.items():
+                        known.update([str(record[name])] if record.get(name) is not None else [])
+            found: Json = {name: list(map(str, known)) for name, known in values.items()}
+            return IndexedFile({}, [records, dict(present), found])
+
+        notes: list[Any] = cache.index(f"json {names}", 1, self._lines.files, look).notes
+        for records, present, values in notes:
+            facts = facts._replace(records=facts.records + records)
+            facts.present.update(present)
+            for name, known in facts.classes.items():
+                known.update(values[name], [str(fill[name])] if name in fill else [])
+        return facts
+
+    @property
+    def classes(self) -> dict[str, tuple[str, ...]]:
+        return self._schema.classes
 
     @property
     def spec(self) -> Tree | None:
@@ -117,7 +184,7 @@ class Jsonl(PadsLists, LineSource):
         return self._schema.can_be_stacked
 
     def label(self) -> str:
-        return f"open(jsonl: {', '.join(self._schema.names)})"
+        return f"open({self._given.label('jsonl')}: {', '.join(self._schema.names)})"
 
     def where(self, index: int) -> str:
         file, number = self._lines.parts.locate(index)
@@ -208,6 +275,11 @@ class Jsonl(PadsLists, LineSource):
         return list(found)  # type: ignore[arg-type]
 
 
+def _tells(value: object) -> bool:
+    """True for values that show the type of their key."""
+    return value is not None and value != []
+
+
 def _find(data: Array, path: str) -> tuple[Offsets, Json]:
     if is_array(data, path):
         return element_offsets(data, path), _ARRAY
@@ -216,4 +288,11 @@ def _find(data: Array, path: str) -> tuple[Offsets, Json]:
 
 def open_files(files: list[str], options: OpenOptions) -> Source:
     """The records of files of this format."""
-    return Jsonl(files, options.columns, fill=options.fill, cache=options.cache)
+    return Jsonl(
+        files,
+        options.columns,
+        types=options.types,
+        fill=options.fill,
+        missing=options.missing,
+        cache=options.cache,
+    )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from loaderx.errors import ArgumentError, ArgumentTypeError
+from loaderx.sources.format import check_types, is_category, listed
 from loaderx.tree import Array
 
 Number: TypeAlias = bool | int | float
@@ -16,19 +18,20 @@ Types: TypeAlias = Mapping[str, object]
 """The argument ``types``: dtypes by column, as users write them."""
 
 _KINDS: dict[str, set[type]] = {"i": {int}, "u": {int}, "f": {int, float}, "b": {bool}}
-_WORDS = {"i": "an integer", "u": "an integer", "f": "a number", "b": "true or false"}
+WORDS = {
+    "i": "an integer", "u": "an integer", "f": "a number", "b": "true or false",
+    "M": "a date or a time such as 2024-12-31 or 2024-12-31T23:59",
+}  # fmt: skip
+TIME = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?)?|NaT")
+_UNITS = [(unit, 1) for unit in ("D", "s", "ms", "us", "ns")]
 
 
 def checked_types(types: Types | None, *, others: str) -> dict[str, DType]:
     """Dtypes by column: numbers and bools, or object, which ``others`` describes in messages."""
-    if types is None:
-        return {}
-    if not isinstance(types, Mapping):
-        raise ArgumentTypeError(
-            f"`types` must be a dict of dtypes by column, such as {{'id': 'int64'}}, got {types!r}."
-        )
     found = {}
-    for name, given in types.items():
+    for name, given in check_types(types).items():
+        if is_category(given):
+            given = object  # text, of which codes are made
         try:
             dtype = np.dtype(given)  # type: ignore[call-overload]
         except TypeError as error:
@@ -37,21 +40,24 @@ def checked_types(types: Types | None, *, others: str) -> dict[str, DType]:
             ) from error
         if dtype.kind == "U":
             dtype = np.dtype(object)
-        if dtype.kind not in "iufbO":
+        is_time = dtype.kind == "M" and np.datetime_data(dtype) in _UNITS
+        if dtype.kind not in "iufbO" and not is_time:
             raise ArgumentError(
                 f"`types` says {given!r} for {name!r}; it must be a dtype of integers, floats or "
-                f"bools, or {others}."
+                f"bools, 'datetime64[D]' (or s, ms, us, ns), 'category', or {others}."
             )
         found[str(name)] = dtype.newbyteorder("=")
     return found
 
 
-def array_of(values: Sequence[Number], dtype: DType) -> Array:
+def array_of(values: Sequence[Any], dtype: DType) -> Array:
     """Numbers as an array of this dtype, or a ValueError that shows one that does not fit."""
+    if dtype.kind == "M":
+        return _times(values, dtype)
     kinds = set(map(type, values))
     if not kinds <= _KINDS[dtype.kind]:
         wrong = next(one for one in values if type(one) not in _KINDS[dtype.kind])
-        raise ValueError(f"{shown(wrong)} is not {_WORDS[dtype.kind]}")
+        raise ValueError(f"{shown(wrong)} is not {WORDS[dtype.kind]}")
     wide = np.dtype({"i": np.int64, "u": np.uint64, "f": np.float64, "b": np.bool_}[dtype.kind])
     try:
         if dtype.kind == "u" and len(values) and min(values) < 0:
@@ -62,6 +68,21 @@ def array_of(values: Sequence[Number], dtype: DType) -> Array:
     if array is None:
         raise ValueError(f"{shown(max(values, key=abs))} does not fit into {dtype}")
     return fitted(array, dtype)
+
+
+def _times(values: Sequence[Any], dtype: DType) -> Array:
+    """Times that are written as in ISO 8601, without a zone."""
+    for value in values:
+        if not isinstance(value, str) or not TIME.fullmatch(value):
+            raise ValueError(f"{shown(value)} is not {WORDS['M']}")
+    found, exact = np.array(values, dtype), np.array(values, "M8[us]")
+    is_fine = dtype == "M8[ns]"
+    fits = (found.astype("M8[us]") if is_fine else found) == exact  # NumPy cuts off, and wraps
+    fits &= is_fine | (np.char.str_len(values) <= len("2024-12-31T23:59:59.000000"))
+    fits |= np.isnat(found)
+    if not fits.all():
+        raise ValueError(f"{shown(values[int(np.argmin(fits))])} does not fit into {dtype}")
+    return found
 
 
 def fitted(array: Array, dtype: DType) -> Array:
@@ -93,5 +114,4 @@ def check_known(what: str, names: Collection[str], have: Collection[str], where:
     known = set(have)
     for name in names:
         if name not in known:
-            listed = ", ".join(map(repr, have))
-            raise ArgumentError(f"`{what}` names {name!r}, and {where} has {listed}.")
+            raise ArgumentError(f"`{what}` names {name!r}, and {where} has {listed(name, have)}")

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import numpy as np
 
 from loaderx.errors import ArgumentTypeError
-from loaderx.sources.columns.data import ColumnData, ColumnType, nulls_found
+from loaderx.sources.columns.data import ColumnData, ColumnType
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _INTEGER = re.compile(r"0|-?[1-9]\d{0,17}")
@@ -24,25 +24,27 @@ class HiveColumn:
         known = [value for value in values if value != _NULL]
         self._is_integer = bool(known) and all(map(_INTEGER.fullmatch, known))
 
-    def kind(self, fill: Mapping[str, object]) -> ColumnType:
-        nulls = self._values.count(_NULL)
-        if nulls and self._name not in fill:
-            at = f"the folder {self._name}={_NULL}: column {self._name!r}"
-            raise nulls_found(at, self._name, 1)
-        if self._is_integer:
-            return ColumnType("fixed", np.dtype(np.int64))
-        return ColumnType("text")
+    @property
+    def has_nulls(self) -> bool:
+        return _NULL in self._values
+
+    @property
+    def kind(self) -> ColumnType:
+        return ColumnType("fixed", np.dtype(np.int64)) if self._is_integer else ColumnType("text")
 
     def data(self, file: int, rows: int, fill: Mapping[str, object]) -> ColumnData:
         value: object = self._values[file]
-        if value == _NULL:
+        is_there = np.full(rows, value != _NULL)
+        if value == _NULL and self._name not in fill:
+            value = 0 if self._is_integer else ""
+        elif value == _NULL:
             value = fill[self._name]
             if not isinstance(value, int if self._is_integer else str):
                 raise ArgumentTypeError(f"`fill` has {value!r} for the column {self._name!r}.")
         if self._is_integer:
-            return ColumnData(rows, np.full(rows, int(str(value)), np.int64))
+            return ColumnData(rows, np.full(rows, int(str(value)), np.int64), valid=is_there)
         text = np.frombuffer(str(value).encode(), np.uint8)
-        return ColumnData(rows, np.tile(text, rows), np.arange(rows + 1) * len(text))
+        return ColumnData(rows, np.tile(text, rows), np.arange(rows + 1) * len(text), {}, is_there)
 
 
 def hive_columns(paths: Sequence[str]) -> dict[str, HiveColumn]:

@@ -16,11 +16,12 @@ import numpy as np
 from loaderx.errors import FileError
 from loaderx.locks import new_lock
 from loaderx.sources.base import Source
-from loaderx.sources.columns.data import ColumnData, ColumnType, joined, nulls_found
+from loaderx.sources.columns.data import ColumnData, ColumnType, joined
+from loaderx.sources.columns.gaps import keeping, refuse_gaps
 from loaderx.sources.files.file_set import FileRanges, FileSet
 from loaderx.sources.files.parts import Parts
-from loaderx.sources.format import OpenOptions, check_named
-from loaderx.sources.formats.arrow.columns import Fill, arrow_data
+from loaderx.sources.format import OpenOptions
+from loaderx.sources.formats.arrow.columns import arrow_columns
 from loaderx.sources.formats.arrow.shard_types import ShardTypes
 from loaderx.sources.formats.arrow.types import import_pyarrow
 from loaderx.sources.formats.blocks import open_blocks
@@ -59,26 +60,26 @@ class ParquetFiles:
     def __init__(
         self,
         files: FileSet,
-        columns: Sequence[str] | None,
-        fill: Fill,
+        options: OpenOptions,
         *,
         in_pieces: bool = False,
     ) -> None:
         """``in_pieces``: all files lie behind URLs, and only bytes that are read are fetched."""
         import_pyarrow("a Parquet file")
-        self._files, self._fill, self.in_pieces = files, fill, in_pieces
-        self.shards = files.paths
+        self._files, self._options, self.in_pieces = files, options, in_pieces
+        self._fill, self.shards = options.fill, files.paths
         self._footers = _Footers(files, in_pieces=in_pieces)
-        self._read_footers(columns)
+        self._read_footers()
 
     # What the footers say ---------------------------------------------------------------------
 
-    def _read_footers(self, columns: Sequence[str] | None) -> None:
+    def _read_footers(self) -> None:
         groups: list[int] = []  # the row groups of each file
         rows: list[int] = []  # the records of each row group
         self.counts: list[int] = []
         self.nbytes = 0  # of the columns before compression
         types: ShardTypes | None = None
+        counts: dict[str, int] = {}  # of nulls
         for number in footers_here(self._files) if self.in_pieces else self._files.fetched():
             path, footer = self._files.paths[number], self._footers.of(number)
             if not footer.num_rows:  # an empty file may have any columns
@@ -88,38 +89,52 @@ class ParquetFiles:
             with reading(path):
                 schema = footer.schema.to_arrow_schema()
                 if types is None:
-                    types = self._begin(schema, columns, path)
+                    types = self._begin(schema, path)
                 else:
                     types.add(schema, path)
-                found = self._add(number, footer, types)
+                found = self._add(number, footer, types, counts)
             groups.append(len(found))
             rows += found
         self._groups, self.group_rows = Parts(groups), np.array(rows, np.int64)
         if types is None:
             others = f" and {len(self.counts) - 1} more" if len(self.counts) > 1 else ""
             raise FileError(f"{self._files.paths[0]}{others}: there are no records.")
-        hive = {name: one.kind(self._fill) for name, one in self._hive.items()}
-        kinds = {**types.kinds, **hive}
-        self.kinds = {name: kinds[name] for name in self.names}
+        kinds = {**types.kinds, **{name: one.kind for name, one in self._hive.items()}}
+        kinds = {name: kinds[name] for name in self.names}
+        nulls: dict[str, int | None] = {name: count for name, count in counts.items() if count}
+        for name, one in self._hive.items():
+            if one.has_nulls and name not in self._fill and not self._options.keeps(name):
+                nulls[name] = None
+        at = self._files.paths[0] + (" and others" if len(self.counts) > 1 else "")
+        refuse_gaps(at, nulls, kinds)
+        self.kinds = keeping(kinds, self._options)
         self.classes = types.classes
 
-    def _begin(self, schema: pa.Schema, columns: Sequence[str] | None, path: str) -> ShardTypes:
+    def _begin(self, schema: pa.Schema, path: str) -> ShardTypes:
         hive = hive_columns(self._files.paths)
         hive = {name: one for name, one in hive.items() if name not in schema.names}
-        check_named("fill", self._fill, [*schema.names, *hive], path)
+        columns = self._options.columns
+        self._options.check_names([*schema.names, *hive], path)
         types = ShardTypes(schema, path, columns, beside=list(hive))
         self.names = [*schema.names, *hive] if columns is None else list(columns)
         self._read = types.names
         self._hive = {name: hive[name] for name in self.names if name in hive}
         return types
 
-    def _add(self, number: int, footer: pq.FileMetaData, types: ShardTypes) -> list[int]:
+    def _add(
+        self,
+        number: int,
+        footer: pq.FileMetaData,
+        types: ShardTypes,
+        nulls: dict[str, int],
+    ) -> list[int]:
         """Checks all row groups of a file, and returns the numbers of their records."""
         path = self._files.paths[number]
         if self._read:
             self._footers.check(number, self._read)
         leaves = self._leaves(footer, types.kinds)
-        nulls = dict.fromkeys(leaves.values(), 0)
+        for name in leaves.values():
+            nulls.setdefault(name or "", 0)
         rows: list[int] = []
         for at in range(footer.num_row_groups):
             group = footer.row_group(at)
@@ -131,14 +146,11 @@ class ParquetFiles:
                     raise FileError(f"{path} is damaged: a column chunk has another type.")
                 self.nbytes += max(0, chunk.total_uncompressed_size)
                 stats = chunk.statistics if name is not None else None
-                if stats is not None and stats.has_null_count:
+                if name is not None and stats is not None and stats.null_count:
                     nulls[name] += stats.null_count
         if sum(rows) != footer.num_rows or min(rows) < 0:
             raise FileError(f"{path} is damaged: its row groups have {sum(rows)} records in all.")
         self.counts.append(sum(rows))
-        for name, count in nulls.items():
-            if name is not None and count:
-                raise nulls_found(f"{path}: column {name!r}", name, count)
         return rows
 
     def _leaves(
@@ -146,7 +158,8 @@ class ParquetFiles:
     ) -> dict[int, str | None]:
         """The columns of the footer that are read: the leaf whose nulls they count, or None.
 
-        It is None for lists, whose counts include empty ones, and for leaves that are filled.
+        It is None for lists, whose counts include empty ones, and for leaves whose missing values
+        are filled or kept.
         """
         told = dict(_null_paths(kinds))
         found: dict[int, str | None] = {}
@@ -154,7 +167,8 @@ class ParquetFiles:
             leaf = footer.schema.column(place)
             if leaf.path.split(".")[0] in kinds or leaf.path in kinds:
                 name = told.get(leaf.path) if not leaf.max_repetition_level else None
-                found[place] = None if name in self._fill else name
+                is_kept = name in self._fill or (name is not None and self._options.keeps(name))
+                found[place] = None if is_kept else name
         return found
 
     # Data -------------------------------------------------------------------------------------
@@ -187,10 +201,9 @@ class ParquetFiles:
             file = self._footers.open(group.file, self._ranges(group.file, [group.number]))
             table = file.read_row_group(group.number, columns=self._read, use_threads=False)
             self._check_count(path, table.num_rows, group.rows)
+            data = [self._decoded(batch, path) for batch in table.to_batches()]
             for name in self._read:
-                kind, pieces = self.kinds[name], table.column(name).chunks
-                data = [arrow_data(piece, kind, name, self._fill, path) for piece in pieces]
-                found[name] = joined(kind, data)
+                found[name] = joined(self.kinds[name], [one[name] for one in data])
         return found
 
     def fetch(self, numbers: Sequence[int]) -> int:
@@ -215,14 +228,14 @@ class ParquetFiles:
         return found if len(found.starts) else None
 
     def _columns(self, file: int, batch: pa.RecordBatch, names: list[str]) -> dict[str, ColumnData]:
-        found, rows = {}, len(batch)
-        for name in names:
-            if name in self._hive:
-                found[name] = self._hive[name].data(file, rows, self._fill)
-            else:
-                array, where = batch.column(name), self._files.paths[file]
-                found[name] = arrow_data(array, self.kinds[name], name, self._fill, where)
-        return found
+        found = self._decoded(batch, self._files.paths[file])
+        for name, one in self._hive.items():
+            found[name] = one.data(file, len(batch), self._fill)
+        return {name: found[name] for name in names}
+
+    def _decoded(self, batch: pa.RecordBatch, path: str) -> dict[str, ColumnData]:
+        arrays = {name: batch.column(name) for name in self._read}
+        return arrow_columns(arrays, self.kinds, self._fill, path)
 
     def _check_count(self, path: str, rows: int, told: int) -> None:
         if rows != told:
@@ -325,6 +338,6 @@ def open_files(files: list[str], options: OpenOptions) -> Source:
     def open_parquet() -> ParquetFiles:
         found = FileSet(files, files=options.cache.files)
         in_pieces = not options.cache.makes_copies and all(map(is_url, files))
-        return ParquetFiles(found, options.columns, options.fill, in_pieces=in_pieces)
+        return ParquetFiles(found, options, in_pieces=in_pieces)
 
     return open_blocks(open_parquet, files, options, "parquet")
