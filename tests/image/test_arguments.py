@@ -30,6 +30,7 @@ def test_what_is_right():
     assert span_of("ratio", [1, 2]) == (1, 2)
     assert area_of((0.5, 1)) == (0.5, 1)
     assert share_of("probability", 1) == 1.0
+    assert share_of("probability", np.float32(0.5)) == 0.5
 
 
 @pytest.mark.parametrize(

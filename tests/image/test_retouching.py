@@ -233,3 +233,13 @@ def test_wrong_arguments(call, message):
     kinds = lx.ArgumentError, lx.ArgumentTypeError, AttributeError
     with pytest.raises(kinds, match=message):
         call()
+
+
+def test_jitter_refuses_numbers_whose_white_is_not_known():
+    jitter = lx.image.color_jitter(0.4)
+    with pytest.raises(lx.ArgumentError, match=r"floats from 0 to 1, and a pixel is 200: divide"):
+        made(jitter, np.full((2, 2), 200, np.float32))
+    with pytest.raises(lx.ArgumentTypeError, match=r"of uint8, uint16, or floats .* got uint32"):
+        made(jitter, np.full((2, 2), 2**32 - 1, np.uint32))
+    big_endian = made(jitter, (IMAGE * np.uint16(257)).astype(">u2"))
+    np.testing.assert_array_equal(big_endian, made(jitter, IMAGE * np.uint16(257)))

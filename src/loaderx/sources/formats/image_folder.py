@@ -35,6 +35,7 @@ from loaderx.sources.formats.media import (
     metadata_of,
 )
 from loaderx.sources.formats.splits import folder_split, splits_of
+from loaderx.sources.images import check_channels
 from loaderx.sources.remote.urls import is_url
 from loaderx.tree import Array, ArraySpec
 
@@ -63,8 +64,9 @@ class ClassFolders(FilesTable):
         if way and channels:
             have[media.leaf] = FileColumn(files, image_decoder(way, channels))
         if found:
-            numbers = np.array([names.index(one.name) for one in found], np.int64)
-            have["label"] = _LabelColumn(np.repeat(numbers, [*map(len, each)]))
+            numbers = {name: number for number, name in enumerate(names)}
+            labels = np.array([numbers[one.name] for one in found], np.int64)
+            have["label"] = _LabelColumn(np.repeat(labels, [*map(len, each)]))
         chosen = options.chosen(list(have), folder.path)
         known = {"label": names} if "label" in chosen else {}
         super().__init__(
@@ -98,9 +100,8 @@ class ImageFolder(ClassFolders):
         decode: bool = True,
         columns: Sequence[str] | None = None,
     ) -> None:
-        if channels not in (None, 1, 3, 4):
-            raise ArgumentError(f"`channels` must be None, 1, 3 or 4, got {channels!r}.")
-        folder = Folder(os.path.abspath(os.path.expanduser(os.fspath(root))))
+        check_channels(channels)
+        folder = Folder(os.path.abspath(os.path.expanduser(os.fsdecode(root))))
         super().__init__(
             folder, open_options(columns, decode, None, None), IMAGES, classes, channels
         )
@@ -133,8 +134,9 @@ def _names(classes: Sequence[str] | None, found: list[str], folder: str) -> tupl
     if isinstance(classes, str):
         raise ArgumentTypeError(f"`classes` must be a list of names, got the text {classes!r}.")
     names = tuple(classes)
+    known = set(names)
     for name in have:
-        if name not in names:
+        if name not in known:
             raise ArgumentError(f"{folder} has a folder {name!r}, which is not in `classes`.")
     return names
 

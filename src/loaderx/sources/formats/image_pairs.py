@@ -18,6 +18,7 @@ from loaderx.sources.formats.loose_files import files_in, folders_in, names_belo
 from loaderx.sources.formats.media import (
     IMAGES,
     MASK_WORDS,
+    STORED_WORDS,
     FilesTable,
     has_other_data,
     some_of,
@@ -27,7 +28,6 @@ from loaderx.sources.formats.splits import in_order
 from loaderx.sources.progress import tell
 
 _IMAGE_WORDS = ("image", "images", "img", "imgs")
-_OTHERS = (*MASK_WORDS, "depth", "depths")
 
 
 def is_folder(folder: Folder) -> bool:
@@ -40,17 +40,19 @@ def is_folder(folder: Folder) -> bool:
 def _has_pairs(folder: Folder) -> bool:
     words = [one.name.lower() for one in folders_in(folder)]
     is_image = [word in _IMAGE_WORDS for word in words]
-    return sum(is_image) == 1 and any(word in _OTHERS for word in words)
+    return sum(is_image) == 1 and any(word in STORED_WORDS for word in words)
 
 
 def _leaves(folder: Folder) -> dict[str, Folder]:
     """The folders in a folder by the names of their leaves; that of the images comes first."""
     folders = folders_in(folder)
     masks = [one.name for one in folders if one.name.lower() in MASK_WORDS]
-    found = {}
+    found: dict[str, Folder] = {}
     for one in folders:
         is_image = one.name.lower() in _IMAGE_WORDS
-        found["image" if is_image else "mask" if masks == [one.name] else one.name] = one
+        leaf = "image" if is_image else "mask" if masks == [one.name] else one.name
+        if found.setdefault(leaf, one) is not one:
+            raise FileError(f"{folder.path} has {found[leaf].name} and {one.name}: rename one.")
     first = "image" if "image" in found else next(iter(found), "")
     return {name: found[name] for name in dict.fromkeys([first, *found]) if name}
 
@@ -61,6 +63,12 @@ def folder_splits(folder: Folder, options: OpenOptions) -> Splits:
         for leaf, one in _leaves(folder).items():
             for split, inside in (split_folders(one) or {"": one}).items():
                 by_split.setdefault(split, {})[leaf] = inside
+        if "" in by_split and len(by_split) > 1:
+            (whole, *_) = by_split[""].values()
+            raise FileError(
+                f"{folder.path} has folders for splits, and {whole.name} has none: give it the "
+                "same folders."
+            )
 
     def opened(split: str) -> Source:
         return _paired(folder, by_split.get(split, {}), options)

@@ -26,6 +26,9 @@ MASK_WORDS = (
 )  # fmt: skip
 """Names of leaves and folders whose images have the number of a class in each pixel."""
 
+STORED_WORDS = (*MASK_WORDS, "depth", "depths")
+"""Names of leaves and folders whose images are numbers, not colours."""
+
 METADATA = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
 """Files with columns for the files of their folder."""
 
@@ -144,8 +147,8 @@ IMAGES = Media("images", "image", IMAGE_SUFFIXES, image_decoder)
 
 
 def way_of(decode: Decoding, leaf: str) -> bool | str:
-    """How a leaf is decoded; masks are never made colours, unless that is asked for by name."""
-    if leaf.lower() not in MASK_WORDS:
+    """How a leaf is decoded; masks and depth keep their numbers, unless a way is named for it."""
+    if leaf.lower() not in STORED_WORDS:
         return decode.below(leaf).way
     return decode.leaves.get(leaf, STORED if decode.way else False)
 
