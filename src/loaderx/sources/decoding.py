@@ -46,8 +46,8 @@ class Decoding(Frozen):
 
     @property
     def text(self) -> str:
-        """What fingerprints have of it: nothing where all leaves are as by True or False."""
-        named = [f"{name}={way}" for name, way in sorted(self.leaves.items()) if way is not True]
+        """What fingerprints have of it: nothing for True and False."""
+        named = [f"{name}={way}" for name, way in sorted(self.leaves.items())]  # True: of masks
         return ", ".join([self.way, *named] if isinstance(self.way, str) else named)
 
 

@@ -7,7 +7,7 @@ import logging
 import numpy as np
 import pytest
 
-from loaderx import ArgumentError, DataLoader, Dataset, FileError, RecordError
+from loaderx import ArgumentError, DataLoader, Dataset, FileError, RecordError, StateError
 from loaderx.testing import SourceContract
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow (the extra images) is not installed")
@@ -241,3 +241,11 @@ def test_one_of_the_folders_has_no_splits(tmp_path):
     write(tmp_path / "masks" / "0.png", classes(0), "P")
     with pytest.raises(FileError, match="has folders for splits, and masks has none"):
         Dataset.open(tmp_path, split="train")
+
+
+def test_a_state_knows_how_masks_are_decoded(tmp_path):
+    write_pairs(tmp_path, range(4))
+    state = iter(DataLoader(Dataset.open(tmp_path).batch(2))).get_state()
+    colours = iter(DataLoader(Dataset.open(tmp_path, decode={"mask": True}).batch(2)))
+    with pytest.raises(StateError, match="decode was not set and is 'mask=True' now"):
+        colours.set_state(state)
