@@ -13,16 +13,14 @@ from functools import partial
 
 from loaderx.errors import FileError
 from loaderx.sources.base import Source
+from loaderx.sources.decoding import MASK_WORDS, STORED_WORDS
 from loaderx.sources.format import Folder, OpenOptions, Splits
 from loaderx.sources.formats.loose_files import files_in, folders_in, names_below, split_folders
 from loaderx.sources.formats.media import (
     IMAGES,
-    MASK_WORDS,
-    STORED_WORDS,
     FilesTable,
     has_other_data,
     some_of,
-    way_of,
 )
 from loaderx.sources.formats.splits import in_order
 from loaderx.sources.progress import tell
@@ -86,7 +84,7 @@ def _paired(folder: Folder, folders: Mapping[str, Folder], options: OpenOptions)
     files = {leaf: files_in(folders[leaf], list(named[leaf].values())) for leaf in named}
     columns = {}
     for leaf in options.chosen(list(files), folder.path):
-        columns.update(IMAGES.columns(files[leaf], leaf, way_of(options.decode, leaf)))
+        columns.update(IMAGES.columns(files[leaf], leaf, options.decode.of_file(leaf)))
         columns[leaf].is_named = leaf != first
     told = [f"{os.path.relpath(one.path, folder.path)} ({leaf})" for leaf, one in folders.items()]
     tell(f"{folder.path}: {len(files[first]):,} records of {', '.join(told)}, paired by name")
