@@ -278,7 +278,7 @@ def test_a_leaf_that_is_not_there():
     [
         ({"masks": 3}, r"`masks` must be the name of a leaf, or several, got 3\."),
         ({"masks": ["a", 0]}, r"`masks` must be the name of a leaf, or several, got \['a', 0\]"),
-        ({"boxes": ["a"]}, r"`boxes` must be the name of a leaf, or None, got \['a'\] \(list\)"),
+        ({"boxes": ["a"]}, r"`boxes` must be a string, got \['a'\] \(list\)"),
         ({"key": None, "masks": "mask"}, "beside its image: name the image, too, with key="),
         ({"min_area": 0.5}, "`per_box` and `min_area` are about boxes: name them with boxes="),
         ({"masks": "image"}, r"each leaf moves once; of \['image', 'image'\] one is named twice"),

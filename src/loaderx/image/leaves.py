@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from loaderx.errors import ArgumentError, ArgumentTypeError
+from loaderx.errors import ArgumentError, ArgumentTypeError, check_name
 from loaderx.frozen import Frozen
 from loaderx.image.arguments import names_of, share_of
 from loaderx.image.decoding import described, mask_of
@@ -76,12 +76,8 @@ class Leaves(Frozen):
         for argument in ("masks", "per_box"):
             self.__dict__[argument] = names_of(argument, getattr(self, argument))
         for argument in ("key", "boxes", "keypoints"):
-            name = getattr(self, argument)
-            if not isinstance(name, str | None):
-                raise ArgumentTypeError(
-                    f"`{argument}` must be the name of a leaf, or None, got {name!r} "
-                    f"({type(name).__name__})."
-                )
+            if getattr(self, argument) is not None:
+                check_name(argument, getattr(self, argument))
         if self.key is None and self.names:
             raise ArgumentError(
                 "masks, boxes and keypoints are leaves of a record beside its image: name the "

@@ -59,8 +59,8 @@ class ClassFolders(FilesTable):
         each = [[*filter(media.is_file, names_below(one, f"{one.name}/"))] for one in found]
         files = files_in(folder, [name for below in each for name in below] if found else beside)
         _check_files(files, media, bool(found), len(beside), folder.path)
-        way = options.decode.below(media.leaf).way
-        have: dict[str, Column] = {**media.columns(files, media.leaf, way)}
+        have: dict[str, Column] = {**media.columns(files, media.leaf, options.decode)}
+        way = options.decode.of_file(media.leaf)
         if way and channels:
             have[media.leaf] = FileColumn(files, image_decoder(way, channels))
         if found:
@@ -212,6 +212,6 @@ def open_files(paths: list[str], options: OpenOptions, media: Media = IMAGES) ->
     """The records of files that were named one by one, without labels."""
     is_remote = any(map(is_url, paths))
     files = UrlFiles(paths, options.cache.files) if is_remote else LooseFiles("", paths)
-    have = media.columns(files, media.leaf, options.decode.below(media.leaf).way)
+    have = media.columns(files, media.leaf, options.decode)
     chosen = options.chosen(list(have), paths[0])
     return FilesTable(files, {name: have[name] for name in chosen}, label=media.name)

@@ -84,7 +84,7 @@ def _paired(folder: Folder, folders: Mapping[str, Folder], options: OpenOptions)
     files = {leaf: files_in(folders[leaf], list(named[leaf].values())) for leaf in named}
     columns = {}
     for leaf in options.chosen(list(files), folder.path):
-        columns.update(IMAGES.columns(files[leaf], leaf, options.decode.of_file(leaf)))
+        columns.update(IMAGES.columns(files[leaf], leaf, options.decode))
         columns[leaf].is_named = leaf != first
     told = [f"{os.path.relpath(one.path, folder.path)} ({leaf})" for leaf, one in folders.items()]
     tell(f"{folder.path}: {len(files[first]):,} records of {', '.join(told)}, paired by name")

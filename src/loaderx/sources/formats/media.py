@@ -11,7 +11,7 @@ from loaderx.sources.audio import AUDIO_SUFFIXES, decode_audio, sampling_rate, s
 from loaderx.sources.base import BadRecordError, Indices
 from loaderx.sources.columns.column import OBJECT, Column
 from loaderx.sources.columns.table import TableSource
-from loaderx.sources.decoding import image_decoder
+from loaderx.sources.decoding import Decoding, image_decoder
 from loaderx.sources.files.npy import MAGIC
 from loaderx.sources.files.parts import Located
 from loaderx.sources.format import Folder
@@ -109,8 +109,9 @@ class Media(Frozen):
     def is_file(self, name: str) -> bool:
         return name.lower().endswith(self.suffixes) and not name.startswith(".")
 
-    def columns(self, files: AnyFiles, leaf: str, way: bool | str) -> dict[str, FileColumn]:
-        """The columns of files, for a leaf with this name that is decoded in this way."""
+    def columns(self, files: AnyFiles, leaf: str, decode: Decoding) -> dict[str, FileColumn]:
+        """The columns of files, for a leaf with this name."""
+        way = decode.of_file(leaf)
         found = {leaf: FileColumn(files, self.decoder(way) if way else None)}
         if way and self is AUDIO:
             rate = "sampling_rate" if leaf == self.leaf else f"{leaf}_sampling_rate"

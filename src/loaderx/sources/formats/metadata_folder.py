@@ -131,7 +131,7 @@ def _columns(
     flat = [path for paths in each for path in paths]
     media = next((kind for kind in _KINDS if flat and kind.is_file(flat[0])), IMAGES)
     leaf = match[1] or media.leaf + match[2]
-    columns = media.columns(files_in(found.folder, flat), leaf, options.decode.of_file(leaf))
+    columns = media.columns(files_in(found.folder, flat), leaf, options.decode)
     for one in columns.values():
         one.is_named = bool(match[2]) or name != next(iter(found.names))
     if not match[2]:
