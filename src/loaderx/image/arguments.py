@@ -57,9 +57,7 @@ def span_of(
     try:
         low, high = map(float, span)
     except (TypeError, ValueError):
-        raise ArgumentTypeError(
-            f"`{name}` must be two numbers, the smallest and the largest, got {span!r}."
-        ) from None
+        low = high = math.nan
     if not (least <= low <= high <= most and high < math.inf):
         raise ArgumentError(
             f"`{name}` must be two numbers {limits}, the smallest first, got {span!r}."

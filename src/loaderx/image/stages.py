@@ -13,6 +13,8 @@ from loaderx.memory import empty
 from loaderx.rng import BatchGenerator
 from loaderx.tree import Array, Tree
 
+_ALONE = Leaves(None)  # an image by itself
+
 
 class Stage(Frozen):
     """The base of both kinds."""
@@ -51,11 +53,8 @@ class RandomStage(Stage):
 
     def __call__(self, image: Tree, rng: np.random.Generator | BatchGenerator) -> Tree:
         """The image changed; of a record, all leaves that follow it, too."""
-        if isinstance(image, dict):
-            return self.random_map(image, rng)
-        if isinstance(rng, BatchGenerator):
-            return self.replace(leaves=Leaves(None)).random_map(image, rng)
-        return self.change(image, rng)[0]
+        stage = self if isinstance(image, dict) else self.replace(leaves=_ALONE)
+        return stage.random_map(image, rng)
 
     def _batch(self, batch: Tree, rng: BatchGenerator) -> Tree:
         if not self.takes_batches or (self.leaves.cuts and self.leaves.boxes):

@@ -130,8 +130,9 @@ def _array(value: object) -> Array:
     try:
         return as_array(value)
     except (LoaderxError, ValueError):  # a number of many digits, lists of several lengths
-        is_list = isinstance(value, list)  # of arrays, perhaps, whose shapes begin alike
-        return np.fromiter(value, object) if is_list else np.array(value, object)
+        if isinstance(value, list):  # of arrays, perhaps, whose shapes begin alike
+            return np.fromiter(value, np.dtype(object))
+        return np.array(value, object)
 
 
 def _type(arrays: Sequence[Array]) -> str:
