@@ -43,8 +43,6 @@ class FixedStage(Stage):
 class RandomStage(Stage):
     """A stage with draws, for `Dataset.random_map`."""
 
-    takes_batches: bool = True
-
     def random_map(self, record: Tree, rng: np.random.Generator | BatchGenerator) -> Tree:
         """The record changed; or the batch, where each record has the draws of its own."""
         if isinstance(rng, BatchGenerator):
@@ -57,7 +55,7 @@ class RandomStage(Stage):
         return stage.random_map(image, rng)
 
     def _batch(self, batch: Tree, rng: BatchGenerator) -> Tree:
-        if not self.takes_batches or (self.leaves.cuts and self.leaves.boxes):
+        if self.leaves.cuts and self.leaves.boxes:
             raise ChainError(f"{self!r} works on records: put it before .batch(...).")
         if self.leaves.key is None:
             return self.replace(leaves=Leaves("image"))._batch({"image": batch}, rng)["image"]

@@ -51,8 +51,7 @@ def _leaves(folder: Folder) -> dict[str, Folder]:
         leaf = "image" if is_image else "mask" if masks == [one.name] else one.name
         if found.setdefault(leaf, one) is not one:
             raise FileError(f"{folder.path} has {found[leaf].name} and {one.name}: rename one.")
-    first = "image" if "image" in found else next(iter(found), "")
-    return {name: found[name] for name in dict.fromkeys([first, *found]) if name}
+    return dict(sorted(found.items(), key=lambda one: one[0] != "image"))
 
 
 def folder_splits(folder: Folder, options: OpenOptions) -> Splits:
