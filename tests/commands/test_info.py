@@ -171,3 +171,13 @@ def test_missing_values_are_counted(tmp_path, capsys, kind):
     assert "missing" in "".join(lines)
     code, told = facts(capsys, path, "--columns", "a", "--fill", "a=7")
     assert (code, told["columns"][0]["range"], told["fill"]) == (0, [1, 7], [])
+
+
+def test_lists_of_images_of_several_shapes(tmp_path, capsys):
+    names = ["gray.png", "colours.png"]
+    for name, mode in zip(names, ("L", "RGB"), strict=True):
+        Image.new(mode, (4, 3)).save(tmp_path / name)
+    (tmp_path / "metadata.jsonl").write_text(json.dumps({"file_names": names}))
+    code, found = facts(capsys, tmp_path)
+    assert code == 0
+    assert [(one["name"], one["type"]) for one in found["columns"]] == [("images", "ndarray[2]")]

@@ -30,6 +30,7 @@ def test_what_is_right():
     assert span_of("ratio", [1, 2]) == (1, 2)
     assert area_of((0.5, 1)) == (0.5, 1)
     assert share_of("probability", 1) == 1.0
+    assert share_of("probability", np.float32(0.5)) == 0.5
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,7 @@ def test_what_is_right():
         (lambda: numbers_of("value", []), r"a number, or one for each channel, got \[\]\."),
         (lambda: numbers_of("value", np.inf), r"a number, or one for each channel, got inf\."),
         (lambda: channels_of(True), r"`channels` must be 1, 3 or 4, got True\."),
-        (lambda: span_of("hue", (1, 2, 3)), r"two numbers, the smallest and the largest, got \(1"),
+        (lambda: span_of("hue", (1, 2, 3)), r"two numbers above 0, the smallest first, got \(1"),
         (lambda: span_of("ratio", (0, 1)), r"two numbers above 0, the smallest first, got \(0, 1"),
         (lambda: span_of("ratio", (1, np.nan)), r"two numbers above 0, the smallest first"),
         (

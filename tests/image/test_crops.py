@@ -217,10 +217,17 @@ def test_another_key_says_which_leaves_there_are():
         lx.Dataset.from_source([JPEG]).map(lx.image.resize(32))[0]
 
 
-def test_they_work_on_records():
+def test_a_batch_has_the_crops_of_its_records():
     crop = lx.image.random_resized_crop(32)
-    with pytest.raises(lx.RecordError, match=r"random_resized_crop\(32\) works on records: put it"):
-        records(JPEG).batch(1).random_map(crop)[0]
+    for given in ((JPEG, JPEG), (PHOTO, PHOTO)):
+        found = records(*given).batch(2).random_map(crop, seed=0)[0]["image"]
+        expected = records(*given).random_map(crop, seed=0).batch(2)[0]["image"]
+        np.testing.assert_array_equal(found, expected)
+        assert (found[0] != found[1]).any()
+
+
+def test_which_method_they_are_for():
+    crop = lx.image.random_resized_crop(32)
     with pytest.raises(lx.ArgumentTypeError, match=r"Write \.random_map\(random_resized_crop"):
         records(JPEG).map(crop)
     with pytest.raises(lx.ArgumentTypeError, match=r"Write \.map\(resize\(\.\.\.\)\)\."):
@@ -235,7 +242,7 @@ def test_they_work_on_records():
         (lambda: lx.image.resize((32,)), r"`size` must be a number or \(height, width\), got"),
         (lambda: lx.image.resize((32, 0)), "`size` must be at least 1, got 0"),
         (lambda: lx.image.resize(32, channels=2), "`channels` must be 1, 3 or 4, got 2"),
-        (lambda: lx.image.resize(32, key=0), r"`key` must be the name of a leaf, or None, got 0"),
+        (lambda: lx.image.resize(32, key=0), r"`key` must be a string, got 0"),
         (lambda: lx.image.resize(32, antialias=True), "resized with antialiasing"),
         (lambda: lx.image.resize(32, method="cubic"), "`method` must be one of 'area', 'bilinear'"),
         (lambda: lx.image.center_crop(32), "missing .* 'shorter_side'"),

@@ -278,9 +278,10 @@ def test_a_leaf_that_is_not_there():
     [
         ({"masks": 3}, r"`masks` must be the name of a leaf, or several, got 3\."),
         ({"masks": ["a", 0]}, r"`masks` must be the name of a leaf, or several, got \['a', 0\]"),
-        ({"boxes": ["a"]}, r"`boxes` must be the name of a leaf, or None, got \['a'\] \(list\)"),
+        ({"boxes": ["a"]}, r"`boxes` must be a string, got \['a'\] \(list\)"),
         ({"key": None, "masks": "mask"}, "beside its image: name the image, too, with key="),
         ({"min_area": 0.5}, "`per_box` and `min_area` are about boxes: name them with boxes="),
+        ({"masks": "image"}, r"each leaf moves once; of \['image', 'image'\] one is named twice"),
         ({"per_box": "labels"}, "`per_box` and `min_area` are about boxes"),
         ({"boxes": "boxes", "min_area": 20}, "`min_area` must be a number from 0 to 1, got 20"),
     ],
@@ -297,3 +298,30 @@ def test_they_can_be_pickled():
     one, other = (f(given_, np.random.default_rng(5)) for f in (crop, again))
     for name in one:
         np.testing.assert_array_equal(one[name], other[name])
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("leaf", ["boxes", "points"])
+def test_whole_numbers_that_their_dtype_cannot_hold(leaf, dtype):
+    numbers = {"boxes": [[10, 20, 40, 50]], "points": [[[40, 50, 2]]]}[leaf]
+    stage = lx.image.resize((600, 900), **{leaf.replace("points", "keypoints"): leaf})
+    small = record(**{leaf: np.array(numbers, dtype)})
+    with pytest.raises(lx.RecordError, match=rf"'{leaf}' is u?int8, and its places are now from"):
+        applied(stage, [small])[0]
+    wide = applied(stage, [record(**{leaf: np.array(numbers, np.uint16)})])[0][leaf]
+    assert wide.dtype == np.uint16
+    assert wide.max() in (500, 505)
+
+
+def test_unsigned_keypoints_outside():
+    points = np.array([[5, 5], [45, 30]], np.uint16)
+    crop = lx.image.center_crop(40, shorter_side=60, keypoints="points")
+    with pytest.raises(lx.RecordError, match=r"'points' is uint16, .* from -20 to 20: make it int"):
+        applied(crop, [record(points=points)])[0]
+
+
+def test_a_flip_keeps_boxes_without_a_place():
+    boxes = np.array([[5, 5, 20, 9], [np.nan] * 4], np.float32)
+    flip = lx.image.random_flip_left_right(probability=1, boxes="boxes")
+    found = flip(record(boxes=boxes), np.random.default_rng(0))["boxes"]
+    np.testing.assert_array_equal(found, [[70, 5, 85, 9], [np.nan] * 4])

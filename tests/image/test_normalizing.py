@@ -94,7 +94,7 @@ def test_other_leaves():
     assert (chain.map(normalize(key="x"))[0]["x"] == 1).all()
     with pytest.raises(RecordError, match="no leaf 'image' but 'x': choose one with key="):
         chain.map(normalize())[0]
-    with pytest.raises(ArgumentTypeError, match="`key` must be the name of a leaf, or None, got 3"):
+    with pytest.raises(ArgumentTypeError, match="`key` must be a string, got 3"):
         normalize(key=3)
 
 

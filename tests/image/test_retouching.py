@@ -205,7 +205,10 @@ def erased(value):
     ("call", "message"),
     [
         (lambda: lx.image.color_jitter(-0.1), r"numbers from 0 on, the smallest first, got \(1\.1"),
-        (lambda: lx.image.color_jitter("a"), "`brightness` must be two numbers, the smallest"),
+        (
+            lambda: lx.image.color_jitter("a"),
+            "`brightness` must be two numbers from 0",
+        ),
         (lambda: lx.image.color_jitter(contrast=(-1, 1)), "`contrast` must be .* from 0 on"),
         (lambda: lx.image.color_jitter(hue=0.6), r"from -0\.5 to 0\.5, .*, got \(-0\.6, 0\.6\)"),
         (lambda: lx.image.color_jitter(size=1), "It takes brightness, contrast, saturation, hue"),
@@ -233,3 +236,13 @@ def test_wrong_arguments(call, message):
     kinds = lx.ArgumentError, lx.ArgumentTypeError, AttributeError
     with pytest.raises(kinds, match=message):
         call()
+
+
+def test_jitter_refuses_numbers_whose_white_is_not_known():
+    jitter = lx.image.color_jitter(0.4)
+    with pytest.raises(lx.ArgumentError, match=r"floats from 0 to 1, and a pixel is 200: divide"):
+        made(jitter, np.full((2, 2), 200, np.float32))
+    with pytest.raises(lx.ArgumentTypeError, match=r"of uint8, uint16, or floats .* got uint32"):
+        made(jitter, np.full((2, 2), 2**32 - 1, np.uint32))
+    big_endian = made(jitter, (IMAGE * np.uint16(257)).astype(">u2"))
+    np.testing.assert_array_equal(big_endian, made(jitter, IMAGE * np.uint16(257)))

@@ -314,7 +314,10 @@ def test_mixing_is_the_same_on_several_devices():
             r"must be one image, .* got shape \(12, 20, 24, 3\)\. For a batch, write jax\.vmap, or",
         ),
         (lambda: random_pad_and_crop(KEY, IMAGE, -1), "`padding` must be at least 0, got -1"),
-        (lambda: random_resized_crop(KEY, IMAGE, 4, scale=0.5), r"and the largest, got 0\.5\."),
+        (
+            lambda: random_resized_crop(KEY, IMAGE, 4, scale=0.5),
+            r"two numbers above 0, the smallest first, got 0\.5\.",
+        ),
         (lambda: random_cutout(KEY, IMAGE, (1, 2, 3)), r"\(height, width\), got \(1, 2, 3\)\."),
         (lambda: random_cutout(KEY, IMAGE, 0), "`size` must be at least 1, got 0"),
         (

@@ -14,6 +14,7 @@ from loaderx.image.regions import Size, Span
 
 Numbers: TypeAlias = npt.NDArray[np.float64]
 
+NUMBER = (int, float, np.integer, np.floating)
 _LEAST = math.ulp(0.0)  # the smallest number above 0
 
 
@@ -56,9 +57,7 @@ def span_of(
     try:
         low, high = map(float, span)
     except (TypeError, ValueError):
-        raise ArgumentTypeError(
-            f"`{name}` must be two numbers, the smallest and the largest, got {span!r}."
-        ) from None
+        low = high = math.nan
     if not (least <= low <= high <= most and high < math.inf):
         raise ArgumentError(
             f"`{name}` must be two numbers {limits}, the smallest first, got {span!r}."
@@ -71,6 +70,6 @@ def area_of(scale: Span) -> Span:
 
 
 def share_of(name: str, share: float) -> float:
-    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
+    if isinstance(share, bool) or not isinstance(share, NUMBER) or not 0 <= share <= 1:
         raise ArgumentError(f"`{name}` must be a number from 0 to 1, got {share!r}.")
     return float(share)

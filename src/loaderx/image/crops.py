@@ -82,7 +82,7 @@ def random_resized_crop(
     leaves = Leaves(key, masks, boxes, keypoints, per_box, min_area, cuts=True)
     fit = _fit(size, channels, method)
     change = partial(_random_part, fit=fit, area=area_of(scale), ratio=span_of("ratio", ratio))
-    return RandomStage("random_resized_crop", f"{size}", leaves, change, takes_batches=False)
+    return RandomStage("random_resized_crop", f"{size}", leaves, change)
 
 
 @advised

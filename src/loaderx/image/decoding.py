@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from loaderx.errors import ArgumentTypeError, check_bool
@@ -95,12 +97,12 @@ def array_of(value: object, what: str = "the image") -> Array:
     return pixels
 
 
-def colours_of(value: object, kinds: str) -> tuple[Array, int]:
-    """Gray or RGB pixels, and the number of their channels; ``"u1"`` is uint8 alone."""
+def colours_of(value: object, dtypes: Sequence[str]) -> tuple[Array, int]:
+    """Gray or RGB pixels of these dtypes (in any order of bytes), and their channels."""
     pixels = array_of(value)
     channels = pixels.shape[2] if pixels.ndim == 3 else 1
-    if channels not in (1, 3) or not (pixels.dtype.kind in kinds or pixels.dtype.str[1:] == kinds):
-        takes = "uint8" if kinds == "u1" else "uint8, uint16, or floats from 0 to 1"
+    if channels not in (1, 3) or pixels.dtype.str[1:] not in dtypes:
+        takes = "uint8, uint16, or floats from 0 to 1" if "f4" in dtypes else "uint8"
         raise ArgumentTypeError(
             f"this stage takes gray or RGB images of {takes}, got {described(value)}. Put it "
             "before the stage that makes other numbers of them."

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from loaderx.errors import ArgumentError, ArgumentTypeError
+from loaderx.errors import ArgumentError, ArgumentTypeError, check_name
 from loaderx.frozen import Frozen
 from loaderx.image.arguments import names_of, share_of
 from loaderx.image.decoding import described, mask_of
 from loaderx.image.regions import Region, Size
-from loaderx.tree import Array, Tree, as_array, narrowed
+from loaderx.tree import Array, DType, Tree, as_array, narrowed
 
 
 class Placement(NamedTuple):
@@ -76,12 +76,8 @@ class Leaves(Frozen):
         for argument in ("masks", "per_box"):
             self.__dict__[argument] = names_of(argument, getattr(self, argument))
         for argument in ("key", "boxes", "keypoints"):
-            name = getattr(self, argument)
-            if not isinstance(name, str | None):
-                raise ArgumentTypeError(
-                    f"`{argument}` must be the name of a leaf, or None, got {name!r} "
-                    f"({type(name).__name__})."
-                )
+            if getattr(self, argument) is not None:
+                check_name(argument, getattr(self, argument))
         if self.key is None and self.names:
             raise ArgumentError(
                 "masks, boxes and keypoints are leaves of a record beside its image: name the "
@@ -89,6 +85,8 @@ class Leaves(Frozen):
             )
         if self.boxes is None and (self.per_box or self.min_area):
             raise ArgumentError("`per_box` and `min_area` are about boxes: name them with boxes=.")
+        if len(set(self.names)) < len(self.names):
+            raise ArgumentError(f"each leaf moves once; of {self.names} one is named twice.")
 
     @property
     def names(self) -> list[str]:
@@ -132,26 +130,27 @@ class Leaves(Frozen):
                 )
             made[name] = place.of_mask(mask)
         if self.keypoints is not None:
-            keypoints = _numbers(self.leaf(made, self.keypoints))
-            made[self.keypoints] = self._moved_keypoints(keypoints, place)
+            self._move_keypoints(made, self.keypoints, place)
         if self.boxes is not None:
             self._move_boxes(made, self.boxes, place)
 
-    def _moved_keypoints(self, keypoints: Array, place: Placement) -> Array:
-        if keypoints.ndim == 0 or keypoints.shape[-1] not in (2, 3):
+    def _move_keypoints(self, made: dict[str, object], name: str, place: Placement) -> None:
+        keypoints = _numbers(self.leaf(made, name))
+        kind = keypoints.dtype.kind
+        if keypoints.ndim == 0 or keypoints.shape[-1] not in (2, 3) or kind not in "iuf":
             raise ArgumentError(
                 f"keypoints are [..., 2], x and y in pixels, or [..., 3] with their visibility, "
-                f"got {described(keypoints)} in {self.keypoints!r}."
+                f"got {described(keypoints)} in {name!r}."
             )
-        names_pixels = keypoints.dtype.kind in "iu"
+        names_pixels = kind in "iu"
         moved = place.points(keypoints[..., :2].astype(np.float64) + 0.5 * names_pixels)
         ends = np.array(place.size[::-1])
         inside = (moved >= 0) & ((moved < ends) if names_pixels else (moved <= ends))
-        made = keypoints.copy()
-        made[..., :2] = np.floor(moved) if names_pixels else moved
-        if self.cuts and keypoints.shape[-1] == 3:
-            made[..., 2] *= inside.all(-1)
-        return made
+        seen = keypoints[..., 2:]  # none, or one number for each
+        if self.cuts:
+            seen = seen * inside.all(-1, keepdims=True)
+        places = _stored(name, np.floor(moved) if names_pixels else moved, keypoints.dtype)
+        made[name] = np.concatenate([places, seen], -1, dtype=keypoints.dtype)
 
     def _move_boxes(self, made: dict[str, object], name: str, place: Placement) -> None:
         """Moves boxes; where an image is cut, cuts them too, and drops those that are lost."""
@@ -159,9 +158,11 @@ class Leaves(Frozen):
         corners = np.sort(place.points(given.reshape(-1, 2, 2).astype(np.float64)), axis=1)
         inside = np.clip(corners, 0, place.size[::-1]) if self.cuts else corners
         rounded = np.rint(inside) if given.dtype.kind in "iu" else inside
-        is_kept = _areas(inside) >= self.min_area * _areas(corners)
-        is_kept &= (_areas(rounded) > 0) | (not self.cuts)
-        made[name] = rounded.reshape(-1, 4)[is_kept].astype(given.dtype)
+        is_kept = np.full(len(given), not self.cuts)
+        if self.cuts:
+            is_kept = _areas(inside) >= self.min_area * _areas(corners)
+            is_kept &= _areas(rounded) > 0
+        made[name] = _stored(name, rounded.reshape(-1, 4)[is_kept], given.dtype)
         for other in self.per_box:
             values = as_array(self.leaf(made, other))
             if len(values) != len(given):
@@ -177,6 +178,18 @@ def _numbers(value: object) -> Array:
     array = np.asarray(value)
     is_python = isinstance(value, list) and array.dtype.kind in "if"
     return narrowed(array, array) if is_python else array
+
+
+def _stored(name: str, places: Array, dtype: DType) -> Array:
+    """Places in the dtype that they had, which a larger image or a crop may go beyond."""
+    if dtype.kind in "iu" and places.size:
+        limits, ends = np.iinfo(dtype), (places.min(), places.max())
+        if ends[0] < limits.min or ends[1] > limits.max:
+            raise ArgumentError(
+                f"{name!r} is {dtype}, and its places are now from {ends[0]:.0f} to {ends[1]:.0f}: "
+                "make it int32 in a .map() before, .astype('int32')."
+            )
+    return places.astype(dtype)
 
 
 def _areas(corners: Array) -> Array:

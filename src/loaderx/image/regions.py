@@ -104,11 +104,10 @@ def window_for(region: Region, size: Size, image: Size, reducible: bool) -> Wind
 def in_file(window: Window, image: Size) -> Region:
     """A window in the pixels of the image, before it was reduced."""
     times, top, left, height, width = window
-    tall, wide = (
-        min(height * times, image[0] - top * times),
-        min(width * times, image[1] - left * times),
+    top, left = top * times, left * times
+    return Region(
+        top, left, min(height * times, image[0] - top), min(width * times, image[1] - left)
     )
-    return Region(top * times, left * times, tall, wide)
 
 
 def _pixels(start: float, length: float, have: int, times: int) -> tuple[int, int]:

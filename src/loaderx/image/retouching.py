@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from loaderx.errors import ArgumentError, check_int
 from loaderx.hints import advised
-from loaderx.image.arguments import Numbers, area_of, numbers_of, share_of, span_of
+from loaderx.image.arguments import NUMBER, Numbers, area_of, numbers_of, share_of, span_of
 from loaderx.image.decoding import array_of, colours_of, described
 from loaderx.image.leaves import Changed, Leaves
 from loaderx.image.regions import DRAWS, Span, fitting_region
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 _GRAY = np.array([0.299, 0.587, 0.114], np.float32)
+_BRIGHTEST = 10  # of floats from 0 to 1, after strong augmentation
 _TINY = np.float32(1e-12)
 
 Planes = npt.NDArray[np.float32]
@@ -68,7 +69,12 @@ def color_jitter(
 
 def _jittered(value: object, rng: np.random.Generator, *, spans: dict[str, Span]) -> Changed:
     order, places = rng.random((2, len(spans)))
-    pixels, channels = colours_of(value, "uf")
+    pixels, channels = colours_of(value, ("u1", "u2", "f2", "f4", "f8"))
+    if pixels.dtype.kind == "f" and pixels.max() > _BRIGHTEST:
+        raise ArgumentError(
+            f"`color_jitter` takes floats from 0 to 1, and a pixel is {pixels.max():.6g}: divide "
+            "them by 255 before, or put it before the stage that makes floats of bytes."
+        )
     white = np.float32(1 if pixels.dtype.kind == "f" else np.iinfo(pixels.dtype).max)
     planes = np.empty((channels, pixels.size // channels), np.float32)
     planes[...] = pixels.reshape(-1, channels).T
@@ -140,9 +146,9 @@ def _span(name: str, value: float | Span) -> Span:
     """The range of a draw; a number stands for so much on both sides of what changes nothing."""
     neutral, _ = _CHANGES[name]
     if not neutral:
-        span = (-value, value) if isinstance(value, (int, float)) else value
+        span = (-value, value) if isinstance(value, NUMBER) else value
         return span_of(name, span, "from -0.5 to 0.5", -0.5, 0.5)
-    span = (max(1 - value, 0), 1 + value) if isinstance(value, (int, float)) else value
+    span = (max(1 - value, 0), 1 + value) if isinstance(value, NUMBER) else value
     return span_of(name, span, "from 0 on", 0)
 
 
@@ -179,7 +185,7 @@ def rand_augment(num_ops: int = 2, magnitude: int = 9, *, key: str | None = "ima
 
 def _augmented(value: object, rng: np.random.Generator, *, count: int, strength: float) -> Changed:
     draws = rng.random((count, 2)).tolist()
-    pixels, channels = colours_of(value, "u1")
+    pixels, channels = colours_of(value, ("u1",))
     image = image_of(pixels.reshape(*pixels.shape[:2], channels), channels)
     for which, side in draws:
         operation = operations()[int(which * len(operations()))]

@@ -13,6 +13,8 @@ from loaderx.memory import empty
 from loaderx.rng import BatchGenerator
 from loaderx.tree import Array, Tree
 
+_ALONE = Leaves(None)  # an image by itself
+
 
 class Stage(Frozen):
     """The base of both kinds."""
@@ -41,8 +43,6 @@ class FixedStage(Stage):
 class RandomStage(Stage):
     """A stage with draws, for `Dataset.random_map`."""
 
-    takes_batches: bool = True
-
     def random_map(self, record: Tree, rng: np.random.Generator | BatchGenerator) -> Tree:
         """The record changed; or the batch, where each record has the draws of its own."""
         if isinstance(rng, BatchGenerator):
@@ -51,14 +51,11 @@ class RandomStage(Stage):
 
     def __call__(self, image: Tree, rng: np.random.Generator | BatchGenerator) -> Tree:
         """The image changed; of a record, all leaves that follow it, too."""
-        if isinstance(image, dict):
-            return self.random_map(image, rng)
-        if isinstance(rng, BatchGenerator):
-            return self.replace(leaves=Leaves(None)).random_map(image, rng)
-        return self.change(image, rng)[0]
+        stage = self if isinstance(image, dict) else self.replace(leaves=_ALONE)
+        return stage.random_map(image, rng)
 
     def _batch(self, batch: Tree, rng: BatchGenerator) -> Tree:
-        if not self.takes_batches or (self.leaves.cuts and self.leaves.boxes):
+        if self.leaves.cuts and self.leaves.boxes:
             raise ChainError(f"{self!r} works on records: put it before .batch(...).")
         if self.leaves.key is None:
             return self.replace(leaves=Leaves("image"))._batch({"image": batch}, rng)["image"]

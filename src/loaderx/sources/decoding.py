@@ -21,6 +21,15 @@ from loaderx.tree import Array
 
 DecodeArgument: TypeAlias = bool | str | Mapping[str, bool | str]
 
+MASK_WORDS = (
+    "mask", "masks", "label", "labels", "annotation", "annotations", "segmentation",
+    "segmentations", "seg", "target", "targets", "gt", "ground_truth",
+)  # fmt: skip
+"""Names of leaves and folders whose images have the number of a class in each pixel."""
+
+STORED_WORDS = (*MASK_WORDS, "depth", "depths")
+"""Names of leaves and folders whose images are numbers, not colours."""
+
 STORED = "stored"
 _UPRIGHT = "upright"
 
@@ -44,10 +53,19 @@ class Decoding(Frozen):
         }
         return Decoding(self.leaves.get(name, self.way), inside)
 
+    def of_file(self, name: str) -> bool | str:
+        """How a leaf of image files is decoded; masks and depth keep their numbers by default."""
+        is_stored = self.way and name.lower() in STORED_WORDS
+        return self.leaves.get(name, STORED if is_stored else self.way)
+
     @property
     def text(self) -> str:
         """What fingerprints have of it: nothing where all leaves are as by True or False."""
-        named = [f"{name}={way}" for name, way in sorted(self.leaves.items()) if way is not True]
+        named = [
+            f"{name}={way}"
+            for name, way in sorted(self.leaves.items())
+            if way is not True or name.lower() in STORED_WORDS
+        ]
         return ", ".join([self.way, *named] if isinstance(self.way, str) else named)
 
 

@@ -130,6 +130,8 @@ def _array(value: object) -> Array:
     try:
         return as_array(value)
     except (LoaderxError, ValueError):  # a number of many digits, lists of several lengths
+        if isinstance(value, list):  # of arrays, perhaps, whose shapes begin alike
+            return np.fromiter(value, np.dtype(object))
         return np.array(value, object)
 
 

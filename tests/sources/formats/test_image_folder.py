@@ -370,3 +370,13 @@ def test_a_bad_image_is_named_in_whatever_piece_it_is(tmp_path):
         ds.batch(9)[0]
     assert caught.value.index == 6
     assert len(ds.on_error("replace").batch(9)[0]["y"]) == 9
+
+
+def test_folders_come_in_the_order_of_their_names(tmp_path):
+    """As in torchvision, and not in that of paths that end with a slash."""
+    names = ["a/0.png", "a/x/0.png", "a/x-y/0.png", "a/x/z/0.png", "a-b/0.png"]
+    for number, name in enumerate(names):
+        write(tmp_path, name, number)
+    dataset = Dataset.open(tmp_path, decode=False)
+    assert [record["image"] for record in dataset] == [png(picture(n)) for n in range(len(names))]
+    assert [int(record["label"]) for record in dataset] == [0, 0, 0, 0, 1]

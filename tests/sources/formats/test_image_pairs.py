@@ -7,7 +7,7 @@ import logging
 import numpy as np
 import pytest
 
-from loaderx import ArgumentError, DataLoader, Dataset, FileError, RecordError
+from loaderx import ArgumentError, DataLoader, Dataset, FileError, RecordError, StateError
 from loaderx.testing import SourceContract
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow (the extra images) is not installed")
@@ -102,10 +102,10 @@ def test_further_folders_are_leaves(tmp_path):
     for number in range(2):
         write(tmp_path / "depth" / f"{number}.png", deep)
         write(tmp_path / "edges" / f"{number}.png", classes(number + 9))
-    record = Dataset.open(tmp_path, decode={"depth": "stored"})[1]
+    record = Dataset.open(tmp_path)[1]
     assert list(record) == ["image", "depth", "edges", "mask"]
     np.testing.assert_array_equal(record["depth"], deep[..., None])
-    assert Dataset.open(tmp_path)[1]["depth"].dtype == np.uint8
+    assert Dataset.open(tmp_path, decode={"depth": True})[1]["depth"].dtype == np.uint8
 
 
 def test_two_kinds_of_masks_keep_their_names(tmp_path):
@@ -226,3 +226,26 @@ def test_pairs_stay_together(tmp_path, engine):
     with DataLoader(dataset, engine=engine, **workers) as loader:
         for batch in loader:
             np.testing.assert_array_equal(batch["image"], batch["mask"])
+
+
+def test_two_folders_of_images(tmp_path):
+    write_pairs(tmp_path, range(2))
+    write(tmp_path / "img" / "0.bmp", picture(5))
+    with pytest.raises(FileError, match="has images and img: rename one"):
+        Dataset.open(tmp_path, format="image_pairs")
+
+
+def test_one_of_the_folders_has_no_splits(tmp_path):
+    for split in ("train", "val"):
+        write(tmp_path / "images" / split / "0.bmp", picture(0))
+    write(tmp_path / "masks" / "0.png", classes(0), "P")
+    with pytest.raises(FileError, match="has folders for splits, and masks has none"):
+        Dataset.open(tmp_path, split="train")
+
+
+def test_a_state_knows_how_masks_are_decoded(tmp_path):
+    write_pairs(tmp_path, range(4))
+    state = iter(DataLoader(Dataset.open(tmp_path).batch(2))).get_state()
+    colours = iter(DataLoader(Dataset.open(tmp_path, decode={"mask": True}).batch(2)))
+    with pytest.raises(StateError, match="decode was not set and is 'mask=True' now"):
+        colours.set_state(state)

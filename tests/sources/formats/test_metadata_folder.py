@@ -316,3 +316,35 @@ def test_sound(tmp_path):
     record = Dataset.open(tmp_path)[2]
     assert list(record) == ["audio", "sampling_rate", "transcription"]
     np.testing.assert_array_equal(record["audio"], np.full(7, 0.5, np.float32))
+
+
+def test_a_name_of_a_file_that_is_missing(tmp_path):
+    for number in range(2):
+        write_image(tmp_path / f"{number}.png", number)
+    rows = [
+        {"file_name": "0.png", "mask_file_name": "1.png"},
+        {"file_name": "1.png", "mask_file_name": None},
+    ]
+    write_rows(tmp_path / "metadata.jsonl", rows)
+    dataset = Dataset.open(tmp_path, fill={"mask_file_name": "0.png"})
+    np.testing.assert_array_equal(dataset[1]["mask"], picture(0))
+    with pytest.raises(FileError, match="a row without the name of a file in 'mask_file_name'"):
+        Dataset.open(tmp_path, fill={"mask_file_name": ""})
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+def test_two_columns_for_a_leaf(tmp_path, is_first):
+    write_image(tmp_path / "a.png", 0)
+    own, named = {"image": 7}, {"file_name": "a.png"}
+    write_rows(tmp_path / "metadata.jsonl", [{**own, **named} if is_first else {**named, **own}])
+    with pytest.raises(FileError, match=r"has two columns for the leaf 'image', one of them"):
+        Dataset.open(tmp_path)
+
+
+def test_rows_without_files_belong_to_no_split(tmp_path):
+    for split in ("train", "test"):
+        write_image(tmp_path / split / "0.png", 0)
+    rows = [{"file_names": names} for names in (["train/0.png"], [], ["test/0.png"])]
+    write_rows(tmp_path / "metadata.jsonl", rows)
+    with pytest.raises(FileError, match="rows without files, whose split is not known"):
+        Dataset.open(tmp_path, split="train")

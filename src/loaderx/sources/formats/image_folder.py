@@ -35,6 +35,7 @@ from loaderx.sources.formats.media import (
     metadata_of,
 )
 from loaderx.sources.formats.splits import folder_split, splits_of
+from loaderx.sources.images import check_channels
 from loaderx.sources.remote.urls import is_url
 from loaderx.tree import Array, ArraySpec
 
@@ -58,13 +59,14 @@ class ClassFolders(FilesTable):
         each = [[*filter(media.is_file, names_below(one, f"{one.name}/"))] for one in found]
         files = files_in(folder, [name for below in each for name in below] if found else beside)
         _check_files(files, media, bool(found), len(beside), folder.path)
-        way = options.decode.below(media.leaf).way
-        have: dict[str, Column] = {**media.columns(files, media.leaf, way)}
+        have: dict[str, Column] = {**media.columns(files, media.leaf, options.decode)}
+        way = options.decode.of_file(media.leaf)
         if way and channels:
             have[media.leaf] = FileColumn(files, image_decoder(way, channels))
         if found:
-            numbers = np.array([names.index(one.name) for one in found], np.int64)
-            have["label"] = _LabelColumn(np.repeat(numbers, [*map(len, each)]))
+            numbers = {name: number for number, name in enumerate(names)}
+            labels = np.array([numbers[one.name] for one in found], np.int64)
+            have["label"] = _LabelColumn(np.repeat(labels, [*map(len, each)]))
         chosen = options.chosen(list(have), folder.path)
         known = {"label": names} if "label" in chosen else {}
         super().__init__(
@@ -98,9 +100,8 @@ class ImageFolder(ClassFolders):
         decode: bool = True,
         columns: Sequence[str] | None = None,
     ) -> None:
-        if channels not in (None, 1, 3, 4):
-            raise ArgumentError(f"`channels` must be None, 1, 3 or 4, got {channels!r}.")
-        folder = Folder(os.path.abspath(os.path.expanduser(os.fspath(root))))
+        check_channels(channels)
+        folder = Folder(os.path.abspath(os.path.expanduser(os.fsdecode(root))))
         super().__init__(
             folder, open_options(columns, decode, None, None), IMAGES, classes, channels
         )
@@ -133,8 +134,9 @@ def _names(classes: Sequence[str] | None, found: list[str], folder: str) -> tupl
     if isinstance(classes, str):
         raise ArgumentTypeError(f"`classes` must be a list of names, got the text {classes!r}.")
     names = tuple(classes)
+    known = set(names)
     for name in have:
-        if name not in names:
+        if name not in known:
             raise ArgumentError(f"{folder} has a folder {name!r}, which is not in `classes`.")
     return names
 
@@ -210,6 +212,6 @@ def open_files(paths: list[str], options: OpenOptions, media: Media = IMAGES) ->
     """The records of files that were named one by one, without labels."""
     is_remote = any(map(is_url, paths))
     files = UrlFiles(paths, options.cache.files) if is_remote else LooseFiles("", paths)
-    have = media.columns(files, media.leaf, options.decode.below(media.leaf).way)
+    have = media.columns(files, media.leaf, options.decode)
     chosen = options.chosen(list(have), paths[0])
     return FilesTable(files, {name: have[name] for name in chosen}, label=media.name)

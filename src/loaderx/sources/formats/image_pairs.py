@@ -13,21 +13,19 @@ from functools import partial
 
 from loaderx.errors import FileError
 from loaderx.sources.base import Source
+from loaderx.sources.decoding import MASK_WORDS, STORED_WORDS
 from loaderx.sources.format import Folder, OpenOptions, Splits
 from loaderx.sources.formats.loose_files import files_in, folders_in, names_below, split_folders
 from loaderx.sources.formats.media import (
     IMAGES,
-    MASK_WORDS,
     FilesTable,
     has_other_data,
     some_of,
-    way_of,
 )
 from loaderx.sources.formats.splits import in_order
 from loaderx.sources.progress import tell
 
 _IMAGE_WORDS = ("image", "images", "img", "imgs")
-_OTHERS = (*MASK_WORDS, "depth", "depths")
 
 
 def is_folder(folder: Folder) -> bool:
@@ -40,19 +38,20 @@ def is_folder(folder: Folder) -> bool:
 def _has_pairs(folder: Folder) -> bool:
     words = [one.name.lower() for one in folders_in(folder)]
     is_image = [word in _IMAGE_WORDS for word in words]
-    return sum(is_image) == 1 and any(word in _OTHERS for word in words)
+    return sum(is_image) == 1 and any(word in STORED_WORDS for word in words)
 
 
 def _leaves(folder: Folder) -> dict[str, Folder]:
     """The folders in a folder by the names of their leaves; that of the images comes first."""
     folders = folders_in(folder)
     masks = [one.name for one in folders if one.name.lower() in MASK_WORDS]
-    found = {}
+    found: dict[str, Folder] = {}
     for one in folders:
         is_image = one.name.lower() in _IMAGE_WORDS
-        found["image" if is_image else "mask" if masks == [one.name] else one.name] = one
-    first = "image" if "image" in found else next(iter(found), "")
-    return {name: found[name] for name in dict.fromkeys([first, *found]) if name}
+        leaf = "image" if is_image else "mask" if masks == [one.name] else one.name
+        if found.setdefault(leaf, one) is not one:
+            raise FileError(f"{folder.path} has {found[leaf].name} and {one.name}: rename one.")
+    return dict(sorted(found.items(), key=lambda one: one[0] != "image"))
 
 
 def folder_splits(folder: Folder, options: OpenOptions) -> Splits:
@@ -61,6 +60,12 @@ def folder_splits(folder: Folder, options: OpenOptions) -> Splits:
         for leaf, one in _leaves(folder).items():
             for split, inside in (split_folders(one) or {"": one}).items():
                 by_split.setdefault(split, {})[leaf] = inside
+        if "" in by_split and len(by_split) > 1:
+            (whole, *_) = by_split[""].values()
+            raise FileError(
+                f"{folder.path} has folders for splits, and {whole.name} has none: give it the "
+                "same folders."
+            )
 
     def opened(split: str) -> Source:
         return _paired(folder, by_split.get(split, {}), options)
@@ -78,7 +83,7 @@ def _paired(folder: Folder, folders: Mapping[str, Folder], options: OpenOptions)
     files = {leaf: files_in(folders[leaf], list(named[leaf].values())) for leaf in named}
     columns = {}
     for leaf in options.chosen(list(files), folder.path):
-        columns.update(IMAGES.columns(files[leaf], leaf, way_of(options.decode, leaf)))
+        columns.update(IMAGES.columns(files[leaf], leaf, options.decode))
         columns[leaf].is_named = leaf != first
     told = [f"{os.path.relpath(one.path, folder.path)} ({leaf})" for leaf, one in folders.items()]
     tell(f"{folder.path}: {len(files[first]):,} records of {', '.join(told)}, paired by name")

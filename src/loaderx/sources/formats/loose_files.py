@@ -141,7 +141,8 @@ def names_below(folder: Folder, inside: str = "") -> list[str]:
 
     ``inside`` stands before each.
     """
-    found = sorted(_listed(folder, inside), key=lambda one: os.fsencode(one[0]))
+    # By the path without its slash, as other libraries do it: x comes before x-y.
+    found = sorted(_listed(folder, inside), key=lambda one: os.fsencode(one[0].rstrip("/")))
     return [path + name for path, names in found for name in sorted(names, key=os.fsencode)]
 
 

@@ -11,7 +11,7 @@ from loaderx.sources.audio import AUDIO_SUFFIXES, decode_audio, sampling_rate, s
 from loaderx.sources.base import BadRecordError, Indices
 from loaderx.sources.columns.column import OBJECT, Column
 from loaderx.sources.columns.table import TableSource
-from loaderx.sources.decoding import STORED, Decoding, image_decoder
+from loaderx.sources.decoding import Decoding, image_decoder
 from loaderx.sources.files.npy import MAGIC
 from loaderx.sources.files.parts import Located
 from loaderx.sources.format import Folder
@@ -19,12 +19,6 @@ from loaderx.sources.formats.loose_files import AnyFiles, UrlFiles, folders_in
 from loaderx.sources.formats.tar.values import decoder_of, reason
 from loaderx.sources.images import IMAGE_SUFFIXES
 from loaderx.tree import ArraySpec
-
-MASK_WORDS = (
-    "mask", "masks", "label", "labels", "annotation", "annotations", "segmentation",
-    "segmentations", "seg", "target", "targets", "gt", "ground_truth",
-)  # fmt: skip
-"""Names of leaves and folders whose images have the number of a class in each pixel."""
 
 METADATA = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
 """Files with columns for the files of their folder."""
@@ -115,8 +109,9 @@ class Media(Frozen):
     def is_file(self, name: str) -> bool:
         return name.lower().endswith(self.suffixes) and not name.startswith(".")
 
-    def columns(self, files: AnyFiles, leaf: str, way: bool | str) -> dict[str, FileColumn]:
-        """The columns of files, for a leaf with this name that is decoded in this way."""
+    def columns(self, files: AnyFiles, leaf: str, decode: Decoding) -> dict[str, FileColumn]:
+        """The columns of files, for a leaf with this name."""
+        way = decode.of_file(leaf)
         found = {leaf: FileColumn(files, self.decoder(way) if way else None)}
         if way and self is AUDIO:
             rate = "sampling_rate" if leaf == self.leaf else f"{leaf}_sampling_rate"
@@ -141,13 +136,6 @@ def _decode_arrays(data: bytes) -> object:
 ARRAYS = Media("arrays", "array", (".npy", ".npz"), lambda way: _decode_arrays)
 AUDIO = Media("audio", "audio", AUDIO_SUFFIXES, _audio_decoder)
 IMAGES = Media("images", "image", IMAGE_SUFFIXES, image_decoder)
-
-
-def way_of(decode: Decoding, leaf: str) -> bool | str:
-    """How a leaf is decoded; masks are never made colours, unless that is asked for by name."""
-    if leaf.lower() not in MASK_WORDS:
-        return decode.below(leaf).way
-    return decode.leaves.get(leaf, STORED if decode.way else False)
 
 
 # Folders ----------------------------------------------------------------------------------------

@@ -37,7 +37,6 @@ from loaderx.sources.formats.media import (
     holds,
     metadata_of,
     some_of,
-    way_of,
 )
 from loaderx.sources.formats.splits import splits_of
 from loaderx.tree import Tree
@@ -64,10 +63,15 @@ class MetadataTable(FilesTable):
     def __init__(self, found: _Metadata, rows: Indices, options: OpenOptions) -> None:
         have: dict[str, Column | None] = {}  # None: a column of the rows
         for name in found.columns:
-            have.update(
-                _columns(found, name, rows, options) if name in found.names else {name: None}
-            )
-        self._chosen = options.chosen(list(have), found.path)
+            made = _columns(found, name, rows, options) if name in found.names else {name: None}
+            for leaf in have.keys() & made:
+                raise FileError(
+                    f"{found.path} has two columns for the leaf {leaf!r}, one of them {name!r}: "
+                    "rename or remove one."
+                )
+            have.update(made)
+        # The columns that `fill` names are known: the rows were opened with it.
+        self._chosen = options.chosen(list(have), found.path, fill_known=False)
         columns = {name: one for name in self._chosen if (one := have[name]) is not None}
         if len(columns) < len(self._chosen):
             columns[_ROW] = _RowColumn(found.rows, rows)
@@ -127,7 +131,7 @@ def _columns(
     flat = [path for paths in each for path in paths]
     media = next((kind for kind in _KINDS if flat and kind.is_file(flat[0])), IMAGES)
     leaf = match[1] or media.leaf + match[2]
-    columns = media.columns(files_in(found.folder, flat), leaf, way_of(options.decode, leaf))
+    columns = media.columns(files_in(found.folder, flat), leaf, options.decode)
     for one in columns.values():
         one.is_named = bool(match[2]) or name != next(iter(found.names))
     if not match[2]:
@@ -160,6 +164,11 @@ def _metadata(folder: Folder, options: OpenOptions) -> _Metadata:
         for row in rows.records(np.arange(start, min(start + _AT_ONCE, len(rows)))):
             for one, found in names.items():
                 told = row[one] if one.endswith("s") else [row[one]]
+                if "" in told:
+                    raise FileError(
+                        f"{path} has a row without the name of a file in {one!r}: give it one, or "
+                        "remove the row."
+                    )
                 found.append([_checked(folder, each) for each in told])
     _check_files(folder, path, [each for found in names.values() for one in found for each in one])
     return _Metadata(folder, path, rows, columns, names)
@@ -217,9 +226,11 @@ def _splits_of_rows(found: _Metadata, options: OpenOptions) -> Splits:
     """The splits of rows whose files lie in folders for these."""
     each = next(iter(found.names.values()))
     first = [paths[0].split("/")[0] if paths else "" for paths in each]
-    splits = splits_of(sorted(set(first)))
+    splits = splits_of(sorted(set(first) - {""}))
     if not splits:
         return {"": lambda: MetadataTable(found, np.arange(len(first)), options)}
+    if "" in first:
+        raise FileError(f"{found.path} has rows without files, whose split is not known.")
 
     def opened(name: str) -> Source:
         return MetadataTable(found, np.flatnonzero(np.array(first) == name), options)
