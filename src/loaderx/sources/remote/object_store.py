@@ -203,7 +203,7 @@ class ObjectStore:
 def _check_keys(root: str, given: Mapping[str, object]) -> None:
     """Says at once that there are no keys for S3, where obstore would wait for a role."""
     have = {name for name, value in os.environ.items() if value}
-    have |= {"AWS_" + name.upper().removeprefix("AWS_") for name in given}
+    have |= {"AWS_" + name.upper().removeprefix("AWS_") for name, value in given.items() if value}
     if have & _S3_WAYS or _is_of_amazon():
         return
     raise FileError(

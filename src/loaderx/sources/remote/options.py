@@ -49,6 +49,8 @@ class StorageOptions:
                 "`storage_options` must be a dict, such as {'headers': {'Authorization': "
                 f"'Bearer ...'}}}}, got {type(given).__name__}."
             )
+        if wrong := [name for name in given or {} if not isinstance(name, str)]:
+            raise ArgumentTypeError(f"`storage_options` must have names as keys, got {wrong[0]!r}.")
         self._given = dict(given or {})
 
     def __reduce__(self) -> tuple[object, ...]:

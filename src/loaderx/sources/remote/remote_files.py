@@ -197,6 +197,7 @@ class RemoteFiles:
                 if (found := store.find(url, address, head_bytes)) is None:
                     return None
                 file, head = found
+                self._files[url] = file
                 # The user's address may have secrets; that of the hub is not known beforehand.
                 moved = "" if file.address == address else public_url(file.address)
                 return [file.size, file.version, moved, file.sha256, head.decode("latin-1")]
@@ -212,8 +213,8 @@ class RemoteFiles:
             size, version, moved, sha256, head = told or (0, "", "", "", "")
             if head:
                 self._heads[url] = head.encode("latin-1")
-            found = RemoteFile(url, size, version, moved or address, sha256)
-            self._files[url] = found if told else None
+            kept = RemoteFile(url, size, version, moved or address, sha256)
+            self._files.setdefault(url, kept if told else None)
         return self._files[url]
 
     def _listed(self, folder: str) -> dict[str, Listed]:
