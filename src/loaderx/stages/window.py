@@ -153,10 +153,10 @@ def within_series(labels: Array, window: Windowed, stride: int) -> Positions:
     Every ``stride`` records of a series one begins.
     """
     begins = np.flatnonzero(np.r_[True, labels[1:] != labels[:-1]])
-    series = np.repeat(np.arange(len(begins)), np.diff(np.r_[begins, len(labels)]))
-    firsts = np.arange(window.length)
-    is_whole = series[firsts] == series[firsts + window.span - 1]
-    found = np.flatnonzero(is_whole & ((firsts - begins[series[firsts]]) % stride == 0))
+    series = np.repeat(begins, np.diff(np.r_[begins, len(labels)]))  # where that of each begins
+    own = series[: window.length]
+    is_whole = own == series[window.span - 1 :]
+    found = np.flatnonzero(is_whole & ((np.arange(len(own)) - own) % stride == 0))
     if not len(found):
         raise ArgumentError(
             f"{window.stage} spans {window.span} records, and nowhere do {window.span} in a row "

@@ -127,6 +127,12 @@ def test_a_group_is_a_tree_of_arrays(make):
     assert np.array_equal(batch["inner"]["deep"]["z"], np.arange(20).reshape(10, 2))
 
 
+def test_arrays_without_records_are_left_out(tmp_path):
+    group = write_groups(tmp_path / "a.zarr")
+    group["scale"] = np.array(0.5)  # as xarray stores what holds for all records
+    assert sorted(Dataset.open(tmp_path / "a.zarr")[0]) == ["inner/deep/z", "inner/y", "x"]
+
+
 def test_groups_that_are_splits(tmp_path):
     group = zarr.open_group(tmp_path / "a.zarr", mode="w")
     for split, count in (("train", 10), ("val", 4)):

@@ -184,12 +184,11 @@ def test_options_of_fsspec(cache, tmp_path):
          r"'headers' only, and it has 'token'\."),
         ({7: "x"}, ArgumentTypeError, r"`storage_options` must have names as keys, got 7\."),
         ({"headers": "x"}, ArgumentTypeError, r"\['headers'\] must be a dict of texts, got str"),
-        ({"headers": {"a b": "x"}}, ArgumentError, r"^'a b' in .*\['headers'\] must be the name "
+        ({"headers": {"a b": "x"}}, ArgumentError, r"\['headers'\]: 'a b' must be the name "
          "of a header, and its value a text in one line, of characters of latin-1"),
-        ({"headers": {7: "x"}}, ArgumentError, r"^7 in .* must be the name of a header"),
-        ({"headers": {"A": "secret\n"}}, ArgumentError, r"^'A' in .* its value a text in one line"),
-        ({"headers": {"A": "secret €"}}, ArgumentError, r"^'A' in .* its value a text in one line"),
-        ({"headers": {"A": 7}}, ArgumentError, r"^'A' in .* its value a text in one line"),
+        ({"headers": {"A": "secret\n"}}, ArgumentError, r": 'A' must .* its value a text in one"),
+        ({"headers": {"A": "secret €"}}, ArgumentError, r": 'A' must .* its value a text in one"),
+        ({"headers": {"A": 7}}, ArgumentError, r": 'A' must .* its value a text in one"),
     ],
 )  # fmt: skip
 def test_wrong_options(server, cache, given, error, message):
@@ -205,6 +204,8 @@ def test_options_of_files_of_this_machine(tmp_path):
 
 
 def test_a_wrong_token_of_the_hub():
-    with pytest.raises(ArgumentError, match=r"\['token'\] must be a text in one line") as caught:
+    with pytest.raises(
+        ArgumentError, match=r"\['token'\]: .* its value a text in one line"
+    ) as caught:
         Dataset.open("hf://datasets/me/data", storage_options={"token": "secret\n"})
     assert "secret" not in str(caught.value)
