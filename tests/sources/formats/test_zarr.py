@@ -129,7 +129,9 @@ def test_a_group_is_a_tree_of_arrays(make):
 
 def test_arrays_without_records_are_left_out(tmp_path):
     group = write_groups(tmp_path / "a.zarr")
-    group["scale"] = np.array(0.5)  # as xarray stores what holds for all records
+    group.create_array(
+        "scale", shape=(), dtype=np.float32
+    )  # as xarray stores what holds for all records
     assert sorted(Dataset.open(tmp_path / "a.zarr")[0]) == ["inner/deep/z", "inner/y", "x"]
 
 

@@ -179,15 +179,16 @@ def test_options_of_fsspec(cache, tmp_path):
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        ("x", ArgumentTypeError, r"`storage_options` must be a dict, such as .*, got str\."),
+        ("x", ArgumentTypeError, r"`storage_options` must be a dict .*, got str\."),
         ({"token": "x"}, ArgumentError, r"http://.*: for http:// `storage_options` may have "
          r"'headers' only, and it has 'token'\."),
-        ({7: "x"}, ArgumentTypeError, r"`storage_options` must have names as keys, got 7\."),
+        ({7: "x"}, ArgumentTypeError, r"must be a dict with names as keys, .*, got dict\."),
         ({"headers": "x"}, ArgumentTypeError, r"\['headers'\] must be a dict of texts, got str"),
         ({"headers": {"a b": "x"}}, ArgumentError, r"\['headers'\]: 'a b' must be the name "
          "of a header, and its value a text in one line, of characters of latin-1"),
         ({"headers": {"A": "secret\n"}}, ArgumentError, r": 'A' must .* its value a text in one"),
         ({"headers": {"A": "secret €"}}, ArgumentError, r": 'A' must .* its value a text in one"),
+        ({"headers": {"a:b": "x"}}, ArgumentError, r"\['headers'\]: 'a:b' must be the name of a"),
         ({"headers": {"A": 7}}, ArgumentError, r": 'A' must .* its value a text in one"),
     ],
 )  # fmt: skip

@@ -38,7 +38,7 @@ class Answers:
 
     def __init__(self, cache: str | None) -> None:
         self._cache = cache
-        self._unreached: dict[str, object] = {}  # servers that are not asked again
+        self._unreached: dict[str, UnreachableError] = {}  # servers that are not asked again
 
     def of(self, question: str, url: str, server: str, ask: Callable[[], Json]) -> Json:
         """The answer of a store, or the kept one if it cannot be reached."""
@@ -61,8 +61,7 @@ class Answers:
         return found and found[0]
 
     def _warn(self, server: str, error: UnreachableError, told_s: float) -> None:
-        mark = object()
-        if self._unreached.setdefault(server, mark) is mark and not is_offline():
+        if self._unreached.setdefault(server, error) is error and not is_offline():
             told = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(told_s))
             warn_user(
                 f"{server} gives no answer ({error.__context__}). What the cache folder "

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import re
-import threading
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 
 from loaderx.errors import ArgumentError, ArgumentTypeError
 from loaderx.sources.remote.urls import scheme_of
 
-_HEADER = re.compile(r"[!#$%&'*+.^`|~\w-]+:[\t\x20-\x7e\x80-\xff]*", re.ASCII)
+_NAME = re.compile(r"[!#$%&'*+.^`|~\w-]+", re.ASCII)
+_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _S3_NAMES = {  # from those of s3fs to those of obstore
     "key": "access_key_id",
     "secret": "secret_access_key",
@@ -21,39 +22,33 @@ _S3_NAMES = {  # from those of s3fs to those of obstore
     "anon": "skip_signature",
 }
 
-
-class _Sending(threading.local):
-    is_on = False  # this thread makes a pickle for workers
-
-
-_sending = _Sending()
+_is_sending = ContextVar("is_sending", default=False)  # a pickle for workers is made
 
 
 @contextlib.contextmanager
 def for_workers() -> Iterator[None]:
     """Makes the pickles of this thread hold options."""
-    _sending.is_on = True
+    before = _is_sending.set(True)
     try:
         yield
     finally:
-        _sending.is_on = False
+        _is_sending.reset(before)
 
 
 class StorageOptions:
     """The argument ``storage_options`` of `Dataset.open`."""
 
     def __init__(self, given: Mapping[str, object] | None = None) -> None:
-        if given is not None and not isinstance(given, Mapping):
+        is_named = isinstance(given, Mapping) and all(isinstance(name, str) for name in given)
+        if given is not None and not is_named:
             raise ArgumentTypeError(
-                "`storage_options` must be a dict, such as {'headers': {'Authorization': "
-                f"'Bearer ...'}}}}, got {type(given).__name__}."
+                "`storage_options` must be a dict with names as keys, such as {'headers': "
+                f"{{'Authorization': 'Bearer ...'}}}}, got {type(given).__name__}."
             )
-        if wrong := [name for name in given or {} if not isinstance(name, str)]:
-            raise ArgumentTypeError(f"`storage_options` must have names as keys, got {wrong[0]!r}.")
         self._given = dict(given or {})
 
     def __reduce__(self) -> tuple[object, ...]:
-        return StorageOptions, (self._given if _sending.is_on else {},)
+        return StorageOptions, (self._given if _is_sending.get() else {},)
 
     def headers(self, url: str) -> dict[str, str]:
         """The headers that are sent to a web server, or to the hub, for which a token is given."""
@@ -72,7 +67,8 @@ class StorageOptions:
                 f"storage_options[{name!r}] must be {what}, got {type(found).__name__}."
             )
         for key, value in found.items():
-            if not (isinstance(value, str) and _HEADER.fullmatch(f"{key}:{value}")):
+            is_text = isinstance(value, str) and _VALUE.fullmatch(value)
+            if not (is_text and _NAME.fullmatch(str(key))):
                 raise ArgumentError(  # without the value, which may be a secret
                     f"storage_options[{name!r}]: {key!r:.40} must be the name of a header, and its "
                     "value a text in one line, of characters of latin-1."
