@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from chains import chains
-from loaderx import ArgumentError, DataLoader, Dataset
+from loaderx import ArgumentError, ChainError, DataLoader, Dataset
 from removing import without_values
 
 LENGTH = 30
@@ -86,8 +86,9 @@ VALUES = st.sets(st.sampled_from([base + i for base in (0, 1000, 2000, 3000) for
 def test_the_steps_of_records_of_any_chain(dataset, values):
     try:
         less = without_values(dataset, values, "replace")
-    except ArgumentError as error:
+    except (ArgumentError, ChainError) as error:
         assume("removes all" not in str(error))
+        assume("the records of a window would not be neighbours" not in str(error))
         raise
     assert_steps_are_those_of_the_records(less)
 

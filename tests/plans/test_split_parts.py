@@ -46,6 +46,8 @@ def test_counts_are_the_sizes_of_the_parts():
     assert [ids(part) for part in parts[:1]] == [ids(arrays(50).split(0.6, 0.4, seed=3)[0])]
     assert [len(part) for part in arrays(3).split(np.int64(2), 1)] == [2, 1]
     assert [len(part) for part in arrays(3).split(1)] == [3]  # the fraction
+    assert [len(part) for part in arrays(300).split(*np.array([200, 100], np.uint8))] == [200, 100]
+    assert [len(part) for part in arrays(8).split(*np.array([0.5, 0.5], np.float32))] == [4, 4]
 
 
 @pytest.mark.parametrize(
@@ -178,6 +180,13 @@ def test_labels_that_are_none(labels, error, message):
     dataset = Dataset.from_arrays(x=np.arange(20), y=np.arange(20) % 2)
     with pytest.raises(error, match=message):
         dataset.split(0.5, 0.5, stratify=labels)
+
+
+@pytest.mark.parametrize("lengths", [[0, 1, 2, 3], [1, 1, 1, 1]])
+def test_leaves_that_are_no_labels(lengths):
+    dataset = Dataset.from_source([{"x": np.arange(n)} for n in lengths])
+    with pytest.raises(ArgumentError, match="one"):
+        dataset.split(0.5, 0.5, groups="x")
 
 
 def test_labels_of_batches_are_refused_by_name():

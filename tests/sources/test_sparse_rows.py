@@ -24,7 +24,7 @@ class TestRows(SourceContract):
         return [{"x": x, "y": y} for x, y in zip(DENSE, np.arange(40), strict=True)]
 
 
-@pytest.mark.parametrize("kind", ["csr", "csc", "coo", "bsr", "lil", "dia"])
+@pytest.mark.parametrize("kind", ["csr", "csc", "coo", "bsr", "lil", "dia", "dok"])
 @pytest.mark.parametrize("container", [sp.csr_array, sp.csr_matrix])
 def test_every_format(kind, container):
     matrix = container(X).asformat(kind)

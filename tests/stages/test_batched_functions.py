@@ -66,8 +66,8 @@ def test_batched_functions_need_records_that_can_be_stacked():
     ragged = Dataset.from_source([{"ids": np.arange(i % 3 + 1)} for i in range(300)])
     said = (
         r'\(<lambda>, batched=True\) is given stacked runs of records: cannot stack leaf "ids": '
-        r"record 1 has shape \(2,\), the others \(1,\)\. batched=True needs records that can be "
-        r"stacked: drop or pad that leaf in a \.map\(\) before it, or leave batched=True out\.$"
+        r"record 1 has shape \(2,\), the others \(1,\)\. Drop or pad that leaf in a \.map\(\) "
+        r"before it; where batched=True is given, it can also be left out\.$"
     )
     for chain in (
         ragged.map(lambda run: run, batched=True),

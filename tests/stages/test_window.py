@@ -166,6 +166,12 @@ def test_a_window_with_a_bad_record_is_named_and_replaced():
     assert len(list(windows.on_error("skip"))) == 5
 
 
+def test_removed_records_are_masked_in_windows():
+    windows = Dataset.from_arrays(x=np.arange(5)).without([3], fill="mask").window(2)
+    assert [one["x"].tolist() for one in windows] == [[0, 1], [1, 2], [2, 0], [0, 4]]
+    assert windows[2]["mask"].tolist() == [True, False]
+
+
 # Series -----------------------------------------------------------------------------------------
 
 
@@ -199,6 +205,16 @@ R = Dataset.range(10)
         (lambda: R.filter(bool).window(2), ChainError, "window of a stream: which records are ne"),
         (lambda: R.shuffle().window(2), ChainError, r"after \.shuffle\(\): .* not be neighbours"),
         (lambda: R.repeat(2).window(2), ChainError, r"after \.repeat\(2\): the records of a win"),
+        (
+            lambda: R.on_error("replace").window(2),
+            ChainError,
+            r"after \.on_error\('replace'\): the records .* Put \.window\(\.\.\.\) before it\.",
+        ),
+        (
+            lambda: R.without([3]).window(2),
+            ChainError,
+            r"after \.without\(1 records, fill='replace'\): .* Write fill=\"mask\" there\.",
+        ),
         (lambda: R.window(4, gap=3), ArgumentError, r"window\(4, gap=3\) spans 13 records, and th"),
         (lambda: R.window(0), ArgumentError, "`n` must be at least 1, got 0"),
         (lambda: R.window(2, stride=0), ArgumentError, "`stride` must be at least 1"),
@@ -206,7 +222,7 @@ R = Dataset.range(10)
         (
             lambda: R.window(2, groups=range(10)),
             ArgumentError,
-            "spans 2 records, and no so many",
+            "spans 2 records, and nowhere do 2 in a row have the same label",
         ),
         (lambda: R.window(2, groups=[1]), ArgumentError, "`groups` must have one label for each"),
         (lambda: R.window(4).split(3, 4), ChainError, r"after \.window\(4\): the parts would sha"),

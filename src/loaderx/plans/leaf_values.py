@@ -73,5 +73,10 @@ def _values(rows: Rows, path: str, argument: str) -> Array:
         found.append(named[path])
     if rows.is_stacked:
         return np.asarray(found[0])
+    if np.ndim(found[0]):
+        raise ArgumentError(
+            f"`{argument}`: the leaf {path!r} has shape {np.shape(found[0])}, and a label is one "
+            "number or text."
+        )
     # An array of texts would drop zeros at the end of bytes.
     return np.array(found, object if isinstance(found[0], (str, bytes)) else None)

@@ -92,11 +92,13 @@ def split_bounds(sizes: Sequence[Any], length: int) -> list[int]:
             raise ArgumentTypeError(f"split takes separate numbers, not a list: .split({listed}).")
     is_counted = sizes != (1,) and all(isinstance(size, (int, np.integer)) for size in sizes)
     for size in () if is_counted else sizes:
-        if not (isinstance(size, (int, float)) and 0 < size <= 1):
+        if not (isinstance(size, (int, float, np.floating)) and 0 < size <= 1):
             raise ArgumentError(
                 f"`sizes` must be fractions between 0 and 1, got {size!r}; or all of them whole "
                 f"numbers, which add up to the {length} elements."
             )
+    # Not in the types of NumPy, of which small ones overflow.
+    sizes = list(map(int if is_counted else float, sizes))
     total, whole = (sum(sizes), length) if is_counted else (math.fsum(sizes), 1)
     if not sizes or abs(total - whole) > 1e-6:
         text = str if is_counted else "{:.6g}".format

@@ -334,8 +334,8 @@ class Rows:
 
 
 _NOT_STACKED = (  # there is no `batch` yet that could pad
-    "batched=True needs records that can be stacked: drop or pad that leaf in a .map() before it, "
-    "or leave batched=True out."
+    "Drop or pad that leaf in a .map() before it; where batched=True is given, it can also be left "
+    "out."
 )
 
 

@@ -45,10 +45,13 @@ class Windowed(ByIndex, ChangesPlaces, OneInput):
                 "before the stage that makes the stream (filter, flat_map, pack, ...)."
             )
         for below in self.input.below():
-            if below.shuffle_span is not None or below.is_repeat:
+            removes = below.removed is not None and below.removed.fill == "replace"
+            replaces = removes or below.error_policy is not None
+            if replaces or below.shuffle_span is not None or below.is_repeat:
+                advice = 'Write fill="mask" there' if removes else "Put .window(...) before it"
                 raise ChainError(
                     f"window after .{below.stage}: the records of a window would not be "
-                    "neighbours. Put .window(...) before it."
+                    f"neighbours. {advice}."
                 )
         if self.input.length is None:
             raise ChainError("window needs a dataset that ends: write .take(n) first.")
@@ -150,13 +153,13 @@ def within_series(labels: Array, window: Windowed, stride: int) -> Positions:
     Every ``stride`` records of a series one begins.
     """
     begins = np.flatnonzero(np.r_[True, labels[1:] != labels[:-1]])
-    series = np.repeat(np.arange(len(begins)), np.diff(np.r_[begins, len(labels)]))
-    firsts = np.arange(window.length)
-    is_whole = series[firsts] == series[firsts + window.span - 1]
-    found = np.flatnonzero(is_whole & ((firsts - begins[series[firsts]]) % stride == 0))
+    series = np.repeat(begins, np.diff(np.r_[begins, len(labels)]))  # where that of each begins
+    own = series[: window.length]
+    is_whole = own == series[window.span - 1 :]
+    found = np.flatnonzero(is_whole & ((np.arange(len(own)) - own) % stride == 0))
     if not len(found):
         raise ArgumentError(
-            f"{window.stage} spans {window.span} records, and no so many in a row have the same "
-            "label in `groups`. Sort the records by series first."
+            f"{window.stage} spans {window.span} records, and nowhere do {window.span} in a row "
+            "have the same label in `groups`. Sort the records by series first."
         )
     return found

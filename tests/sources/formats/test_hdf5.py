@@ -200,6 +200,14 @@ def test_splits_that_are_not_there(tmp_path, options, message):
 
 
 @pytest.mark.foreign
+def test_splits_of_a_file_in_a_folder(tmp_path):
+    write_splits(tmp_path / "a.h5")
+    assert len(Dataset.open(tmp_path, split="test")) == len(
+        Dataset.open(tmp_path / "a.h5", split="test")
+    )
+
+
+@pytest.mark.foreign
 def test_one_group_and_arrays_beside_groups_are_no_splits(tmp_path):
     for name, arrays in (("a.h5", ["train/x"]), ("b.h5", ["train/x", "test/x", "x"])):
         with h5py.File(tmp_path / name, "w") as file:

@@ -122,8 +122,17 @@ def test_arrays_in_groups_are_named_with_them(tmp_path, version):
 def test_a_group_is_a_tree_of_arrays(make):
     dataset = make(write_groups({}))
     batch = dataset.batch(10)[0]
+    assert list(batch) == ["inner", "x"]  # sorted, as no store has them in an order
     assert np.array_equal(batch["x"], X)
     assert np.array_equal(batch["inner"]["deep"]["z"], np.arange(20).reshape(10, 2))
+
+
+def test_arrays_without_records_are_left_out(tmp_path):
+    group = write_groups(tmp_path / "a.zarr")
+    group.create_array(
+        "scale", shape=(), dtype=np.float32
+    )  # as xarray stores what holds for all records
+    assert sorted(Dataset.open(tmp_path / "a.zarr")[0]) == ["inner/deep/z", "inner/y", "x"]
 
 
 def test_groups_that_are_splits(tmp_path):

@@ -224,7 +224,7 @@ def answers(cache):
 
 
 @pytest.mark.parametrize(
-    "damage", [b"", b"{", b"[]", b"[" * 90_000, b'{"answer": [0, "[1]"]}', "a byte", "link"]
+    "damage", [b"", b"{", b"[]", b"[" * 90_000, b'[0, "[1]"]', "a byte", "link"]
 )
 def test_damaged_answers_are_none(server, cache, damage, monkeypatch, tmp_path):
     server.files["/x.npy"] = npy(1, 2)
@@ -235,7 +235,7 @@ def test_damaged_answers_are_none(server, cache, damage, monkeypatch, tmp_path):
         kept.rename(tmp_path / "elsewhere")
         kept.symlink_to(tmp_path / "elsewhere")
     else:
-        kept.write_bytes(text.replace(b"[144,", b"[145,") if damage == "a byte" else damage)
+        kept.write_bytes(text.replace(b" 144,", b" 145,") if damage == "a byte" else damage)
         assert kept.read_bytes() != text
     monkeypatch.setenv("LOADERX_OFFLINE", "1")
     with pytest.raises(FileError, match="is not, or only in part, in the cache folder"):
@@ -264,7 +264,7 @@ def test_the_command_lists_and_removes_them(server, cache, capsys):
     server.files["/x.npy"] = npy(1, 2)
     Dataset.open(f"{server.url}/x.npy", cache=cache)
     assert cli.main(["cache", "--cache", str(cache)]) == 0
-    assert re.search(rf"answers +{server.url}/x.npy\n", capsys.readouterr().out)
+    assert re.search(r"answers +what servers have said\n", capsys.readouterr().out)
     assert cli.main(["cache", "--cache", str(cache), "--clear"]) == 0
     assert not (cache / "answers").exists()
     assert len(Dataset.open(f"{server.url}/x.npy", cache=cache)) == 2

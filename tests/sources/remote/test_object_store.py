@@ -114,6 +114,8 @@ def keyless(monkeypatch, tmp_path):
 def test_without_keys_nobody_is_asked(keyless, server, cache, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
     (keyless / "sys_vendor").write_text("QEMU\n")
+    with pytest.raises(FileError, match="no keys are set"):
+        Dataset.open("s3://bucket/x", cache=cache, storage_options={"anon": False})
     with pytest.raises(FileError) as caught:
         Dataset.open("s3://bucket/x", cache=cache)
     assert str(caught.value) == (

@@ -244,7 +244,9 @@ def _is_list_of_arrays(value: object) -> bool:
 def _rows_of_lists(tree: Tree, path: str = "") -> Tree:
     """The tree with lists of lists (small matrices written by hand) as arrays; groups as dicts."""
     if is_group(tree):
-        tree = {**dict(tree.arrays()), **dict(tree.groups())}
+        tree = dict(sorted([*tree.arrays(), *tree.groups()]))  # listed as the store has them
+    if is_sparse(tree):
+        return tree.tocsr()  # one kind of them is a dict
     if isinstance(tree, dict):
         return {key: _rows_of_lists(value, f"{key}") for key, value in tree.items()}
     if _is_list_of_arrays(tree) and len(tree) > _MOST_LISTED and not np.isscalar(tree[0]):

@@ -192,7 +192,7 @@ def refuse_sources(obj: object) -> None:
             f"a source of records is needed; got the {kind} {os.fspath(obj)!r}. For a file write "
             "Dataset.open(path)."
         )
-    if isinstance(obj, Mapping) and obj and all(map(is_indexed, obj.values())):
+    if isinstance(obj, Mapping) and all(map(is_indexed, obj.values())) and obj:
         names = list(obj)
         shown = ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "")
         raise ArgumentTypeError(

@@ -37,21 +37,13 @@ def cache_entries(folder: str) -> list[CacheEntry]:
             with contextlib.suppress(FileNotFoundError):  # renamed or removed at this moment
                 if not os.path.islink(entry):  # not made by loaderx: neither shown nor removed
                     found.append(_entry(entry))
-    place = os.path.join(folder, ANSWERS)
+    place = os.path.join(folder, ANSWERS)  # one entry: each answer is small
     with contextlib.suppress(FileNotFoundError):  # none, or renamed or removed at this moment
         if not os.path.islink(place):
-            found.append(_answers(place))
+            found.append(_entry(place)._replace(kind=ANSWERS, first="what servers have said"))
     place = os.path.join(folder, DOWNLOADS)
     found += [_downloaded(place, one) for one in downloads_of(place)]
     return sorted(found, key=lambda entry: entry.used_s)
-
-
-def _answers(place: str) -> CacheEntry:
-    """All answers of stores together: each is small."""
-    names = os.listdir(place)
-    _, first, _ = _description(place, next(iter(names), ""))
-    used = max((one.st_mtime for one in _files(place)), default=os.path.getmtime(place))
-    return CacheEntry(place, ANSWERS, first, len(names), folder_bytes(place), used, True)
 
 
 def _downloaded(folder: str, one: Download) -> CacheEntry:

@@ -43,17 +43,16 @@ def _opened(folder: Folder) -> dict[str, LazyArray]:
 
 
 def _named(group: Tree, prefix: str = "") -> dict[str, LazyArray]:
-    found = {f"{prefix}{name}": array for name, array in group.arrays()}
+    """All arrays with an axis of records."""
+    found = {f"{prefix}{name}": array for name, array in group.arrays() if array.shape}
     for name, below in group.groups():
         found |= _named(below, f"{prefix}{name}/")
     return found
 
 
 def _open(folder: Folder, arrays: dict[str, LazyArray], group: str, options: OpenOptions) -> Source:
-    inside = {
-        name.removeprefix(group): array for name, array in arrays.items() if name.startswith(group)
-    }
-    chosen = {name: inside[name] for name in options.chosen(list(inside), folder.path)}
+    inside = [name.removeprefix(group) for name in arrays if name.startswith(group)]
+    chosen = {name: arrays[group + name] for name in options.chosen(inside, folder.path)}
     return source_of_arrays([folder.path], [chosen], "zarr")
 
 

@@ -176,8 +176,7 @@ def _recognise(
     found = find(path, options.cache.files)
     if found.folder is None:
         files, kind = _files_and_format(found.files, options, format)
-        whole: Splits = {"": lambda: adapt(kind.open(files, options))}
-        return Recognised(kind.name, (kind.splits and kind.splits(files, options)) or whole)
+        return Recognised(kind.name, _splits_inside(files, kind, options))
     folder = Folder(found.folder, options.cache.files)
     marked = [one for one in FOLDER_FORMATS if one.is_folder(folder)]
     if format is not None:
@@ -232,11 +231,20 @@ def _folder_of_files(folder: Folder, options: OpenOptions, format: str | None) -
             )
     (name,) = kinds
     kind = _named(name, folder.path)
+    if list(grouped) == [""]:
+        files = unpack_all(grouped[""], options.cache)
+        return Recognised(name, _splits_inside(files, kind, options))
 
     def opener(files: list[str]) -> OpenSplit:
         return lambda: adapt(kind.open(unpack_all(files, options.cache), options))
 
     return Recognised(name, {split: opener(files) for split, files in grouped.items()})
+
+
+def _splits_inside(files: list[str], kind: FileFormat, options: OpenOptions) -> Splits:
+    """The splits inside of files, or all of their records as one."""
+    inside = kind.splits and kind.splits(files, options)
+    return inside or {"": lambda: adapt(kind.open(files, options))}
 
 
 def _files_and_format(

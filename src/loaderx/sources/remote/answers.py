@@ -15,17 +15,12 @@ import os
 import secrets
 import time
 import zlib
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any, NoReturn, TypeAlias
 
 from loaderx.errors import FileError, warn_user
 from loaderx.sources.remote.private_files import READ, WRITE, open_own, own_folder
-from loaderx.sources.remote.store import (
-    FIRST_ATTEMPTS,
-    RemoteFile,
-    UnreachableError,
-    retrying,
-)
+from loaderx.sources.remote.store import FIRST_ATTEMPTS, UnreachableError, retrying
 
 Json: TypeAlias = Any
 
@@ -43,7 +38,7 @@ class Answers:
 
     def __init__(self, cache: str | None) -> None:
         self._cache = cache
-        self._unreached: dict[str, object] = {}  # servers that are not asked again
+        self._unreached: dict[str, UnreachableError] = {}  # servers that are not asked again
 
     def of(self, question: str, url: str, server: str, ask: Callable[[], Json]) -> Json:
         """The answer of a store, or the kept one if it cannot be reached."""
@@ -53,12 +48,11 @@ class Answers:
         try:
             told = retrying(ask, url, FIRST_ATTEMPTS)
         except UnreachableError as error:
-            kept = self._read(name)
-            if kept is None:
+            if (kept := self._read(name)) is None:
                 raise
             self._warn(server, error, kept[1])
             return kept[0]
-        self._keep(name, url, told)
+        self._keep(name, told)
         return told
 
     def kept(self, question: str, url: str) -> Json:
@@ -67,13 +61,12 @@ class Answers:
         return found and found[0]
 
     def _warn(self, server: str, error: UnreachableError, told_s: float) -> None:
-        mark = object()
-        if self._unreached.setdefault(server, mark) is mark and not is_offline():
+        if self._unreached.setdefault(server, error) is error and not is_offline():
             told = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(told_s))
             warn_user(
-                f"{server} gives no answer ({error.reason}). What the cache folder {self._cache} "
-                f"has of it is used, as the server described it on {told}; newer data is not seen. "
-                f"Set {OFFLINE}=1 to use that folder alone, without a warning."
+                f"{server} gives no answer ({error.__context__}). What the cache folder "
+                f"{self._cache} has of it is used, as the server described it on {told}; newer "
+                f"data is not seen. Set {OFFLINE}=1 to use that folder alone, without a warning."
             )
 
     def _read(self, name: str) -> tuple[Json, float] | None:
@@ -88,12 +81,12 @@ class Answers:
                 opened = open_own(name, READ, at)
             if opened is not None:
                 with open(opened, encoding="utf-8") as file:
-                    checksum, text = json.load(file)["answer"]
+                    checksum, text = json.load(file)
                     if zlib.crc32(text.encode()) == checksum:
                         return json.loads(text), os.fstat(file.fileno()).st_mtime
         return None
 
-    def _keep(self, name: str, url: str, told: Json) -> None:
+    def _keep(self, name: str, told: Json) -> None:
         if self._cache is None:
             return
         text, temporary = json.dumps(told), f"{name}.{secrets.token_hex(4)}.tmp"
@@ -104,8 +97,7 @@ class Answers:
                 opened = open_own(temporary, WRITE, at)
                 assert opened is not None
                 with open(opened, "w", encoding="utf-8") as file:
-                    answer = [zlib.crc32(text.encode()), text]
-                    json.dump({"kind": ANSWERS, "files": [url], "answer": answer}, file)
+                    json.dump([zlib.crc32(text.encode()), text], file)
                 os.rename(temporary, name, src_dir_fd=at, dst_dir_fd=at)
 
 
@@ -115,21 +107,15 @@ class OfflineStore:
     def __init__(self, cache: str | None, *, lists: bool) -> None:
         self._cache, self.lists = cache, lists
 
-    def find(self, url: str, address: str, head_bytes: int = 0) -> NoReturn:
-        self._refuse(url)
-
-    def names(self, address: str) -> NoReturn:
-        self._refuse(address)
-
-    def read(self, file: RemoteFile, start: int, stop: int) -> Generator[bytes]:
-        self._refuse(file.url)
-
-    def _refuse(self, url: str) -> NoReturn:
+    def _refuse(self, *asked: Any, **_: Any) -> NoReturn:
+        url = getattr(asked[0], "url", asked[0])  # of a `RemoteFile`, or itself
         raise UnreachableError(
             f"{url} is not, or only in part, in the cache folder {self._cache}, and no server is "
             f"asked because {OFFLINE} is set. Read it once without {OFFLINE}, or give the folder "
             "that has it with `cache=` or LOADERX_CACHE."
         )
+
+    find = names = read = _refuse
 
 
 def _name(question: str, url: str) -> str:

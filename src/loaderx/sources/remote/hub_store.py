@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import NamedTuple, cast
 from urllib.parse import quote, urljoin, urlsplit
 
@@ -54,11 +54,11 @@ class HubStore:
 
     lists = False  # `find` knows all files of a repository
 
-    def __init__(self, token: str = "") -> None:
-        """``token`` replaces the one of the environment."""
+    def __init__(self, headers: Mapping[str, str] | None = None) -> None:
+        """``headers`` replace those with the token of the environment."""
         self._endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
-        token = token or _token()
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        if not headers and (token := _token()):
+            headers = {"Authorization": f"Bearer {token}"}
         self._http = HttpStore(headers, tells_version=False)
         self._elsewhere = HttpStore(tells_version=False)  # without the token
         self._commits: dict[tuple[str, str], str] = {}

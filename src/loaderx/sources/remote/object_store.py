@@ -80,13 +80,12 @@ class ObjectStore:
         self._obstore = obstore
         if self._root.startswith("s3"):
             _check_keys(self._root, given)
-        named = [os.environ.get(name, "") for name in _ENDPOINTS]
-        named += [str(value) for name, value in given.items() if "endpoint" in name]
+        named = [*map(os.environ.get, _ENDPOINTS), *given.values()]
         options = {
             "timeout": timedelta(seconds=10 * TIMEOUT_S),
             "connect_timeout": "10s",
             # Explicit options replace those of the environment.
-            "allow_http": any(one.startswith("http:") for one in named),
+            "allow_http": any(str(one).startswith("http:") for one in named),
         }
         try:
             self._store = from_url(
@@ -203,7 +202,7 @@ class ObjectStore:
 def _check_keys(root: str, given: Mapping[str, object]) -> None:
     """Says at once that there are no keys for S3, where obstore would wait for a role."""
     have = {name for name, value in os.environ.items() if value}
-    have |= {"AWS_" + name.upper().removeprefix("AWS_") for name in given}
+    have |= {"AWS_" + name.upper().removeprefix("AWS_") for name, value in given.items() if value}
     if have & _S3_WAYS or _is_of_amazon():
         return
     raise FileError(

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import re
-import threading
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 
 from loaderx.errors import ArgumentError, ArgumentTypeError
 from loaderx.sources.remote.urls import scheme_of
@@ -22,71 +22,60 @@ _S3_NAMES = {  # from those of s3fs to those of obstore
     "anon": "skip_signature",
 }
 
-
-class _Sending(threading.local):
-    is_on = False  # this thread makes a pickle for workers
-
-
-_sending = _Sending()
+_is_sending = ContextVar("is_sending", default=False)  # a pickle for workers is made
 
 
 @contextlib.contextmanager
 def for_workers() -> Iterator[None]:
     """Makes the pickles of this thread hold options."""
-    _sending.is_on = True
+    before = _is_sending.set(True)
     try:
         yield
     finally:
-        _sending.is_on = False
+        _is_sending.reset(before)
 
 
 class StorageOptions:
     """The argument ``storage_options`` of `Dataset.open`."""
 
     def __init__(self, given: Mapping[str, object] | None = None) -> None:
-        if given is not None and not isinstance(given, Mapping):
+        is_named = isinstance(given, Mapping) and all(isinstance(name, str) for name in given)
+        if given is not None and not is_named:
             raise ArgumentTypeError(
-                "`storage_options` must be a dict, such as {'headers': {'Authorization': "
-                f"'Bearer ...'}}}}, got {type(given).__name__}."
+                "`storage_options` must be a dict with names as keys, such as {'headers': "
+                f"{{'Authorization': 'Bearer ...'}}}}, got {type(given).__name__}."
             )
         self._given = dict(given or {})
 
     def __reduce__(self) -> tuple[object, ...]:
-        return StorageOptions, (self._given if _sending.is_on else {},)
+        return StorageOptions, (self._given if _is_sending.get() else {},)
 
     def headers(self, url: str) -> dict[str, str]:
-        """The headers that are sent to a web server."""
-        found = self._only("headers", url) or {}
-        if not isinstance(found, Mapping):
-            raise ArgumentTypeError(
-                f"storage_options['headers'] must be a dict of texts, got {type(found).__name__}."
-            )
-        for name, value in found.items():
-            is_text = isinstance(name, str) and isinstance(value, str)
-            if not (is_text and _NAME.fullmatch(name) and _VALUE.fullmatch(value)):
-                raise ArgumentError(  # without the value, which may be a secret
-                    f"{name!r:.40} in storage_options['headers'] must be the name of a header, and "
-                    "its value a text in one line, of characters of latin-1."
-                )
-        return dict(found)
-
-    def token(self, url: str) -> str:
-        """The token of the hub; empty if there is none."""
-        found = self._only("token", url) or ""
-        if not isinstance(found, str) or not _VALUE.fullmatch(found):
-            raise ArgumentError("storage_options['token'] must be a text in one line.")
-        return found
-
-    def all(self, url: str) -> dict[str, object]:
-        """The options as the library of a store takes them; for S3 those of s3fs are renamed."""
-        names = _S3_NAMES if scheme_of(url) in ("s3", "s3a") else {}
-        return {names.get(name, name): value for name, value in self._given.items()}
-
-    def _only(self, name: str, url: str) -> object:
-        """The value of the one option that there is for a scheme."""
+        """The headers that are sent to a web server, or to the hub, for which a token is given."""
+        name = "token" if scheme_of(url) == "hf" else "headers"
         if others := [one for one in self._given if one != name]:
             raise ArgumentError(
                 f"{url}: for {scheme_of(url)}:// `storage_options` may have {name!r} only, and it "
                 f"has {others[0]!r}."
             )
-        return self._given.get(name)
+        found = self._given.get(name) or {}
+        if name == "token" and isinstance(found, str):
+            found = {"Authorization": f"Bearer {found}"}
+        if not isinstance(found, Mapping):
+            what = "a text" if name == "token" else "a dict of texts"
+            raise ArgumentTypeError(
+                f"storage_options[{name!r}] must be {what}, got {type(found).__name__}."
+            )
+        for key, value in found.items():
+            is_text = isinstance(value, str) and _VALUE.fullmatch(value)
+            if not (is_text and _NAME.fullmatch(str(key))):
+                raise ArgumentError(  # without the value, which may be a secret
+                    f"storage_options[{name!r}]: {key!r:.40} must be the name of a header, and its "
+                    "value a text in one line, of characters of latin-1."
+                )
+        return {str(key): value for key, value in found.items()}
+
+    def all(self, url: str) -> dict[str, object]:
+        """The options as the library of a store takes them; for S3 those of s3fs are renamed."""
+        names = _S3_NAMES if scheme_of(url) in ("s3", "s3a") else {}
+        return {names.get(name, name): value for name, value in self._given.items()}

@@ -197,9 +197,10 @@ class RemoteFiles:
                 if (found := store.find(url, address, head_bytes)) is None:
                     return None
                 file, head = found
+                self._files[url] = file
                 # The user's address may have secrets; that of the hub is not known beforehand.
                 moved = "" if file.address == address else public_url(file.address)
-                return [file.size, file.version, moved, file.sha256, head.decode("latin-1")]
+                return [*file._replace(address=moved), head.decode("latin-1")]
 
             try:
                 told = self._ask("file", url, find)
@@ -208,12 +209,11 @@ class RemoteFiles:
                 around = {one[0]: one[1:] for one in self._answers.kept("folder", folder) or ()}
                 if name not in around and not self._answers.kept("folder", url):
                     raise
-                told = [*around[name], "", "", ""] if name in around else None
-            size, version, moved, sha256, head = told or (0, "", "", "", "")
-            if head:
-                self._heads[url] = head.encode("latin-1")
-            found = RemoteFile(url, size, version, moved or address, sha256)
-            self._files[url] = found if told else None
+                told = [url, *around[name], "", "", ""] if name in around else None
+            if told and told[-1]:
+                self._heads[url] = told[-1].encode("latin-1")
+            kept = told and RemoteFile(*told[:-1])
+            self._files.setdefault(url, kept and kept._replace(address=kept.address or address))
         return self._files[url]
 
     def _listed(self, folder: str) -> dict[str, Listed]:
@@ -273,7 +273,7 @@ class RemoteFiles:
         if scheme == "hf":
             from loaderx.sources.remote.hub_store import HubStore
 
-            return HubStore(self._options.token(url))
+            return HubStore(self._options.headers(url))
         return writable_store(url, self._options)
 
     # Data -------------------------------------------------------------------------------------

@@ -109,11 +109,7 @@ class Pace:
 
 
 class UnreachableError(FileError):
-    """A store gave no answer, in spite of several attempts."""
-
-    def __init__(self, text: str, reason: str = "") -> None:
-        super().__init__(text)
-        self.reason = reason  # without the address
+    """A store gave no answer, in spite of several attempts; the last failure is its context."""
 
 
 class NoRangesError(Exception):
@@ -160,8 +156,7 @@ def retrying(
             if attempt >= (ATTEMPTS if error.is_reached else reaching):
                 raise UnreachableError(
                     f"{url} cannot be {done}: {error} ({attempt} attempts). Check the address, the "
-                    "network and the server. What was done is kept: try again to resume.",
-                    str(error),
+                    "network and the server. What was done is kept: try again to resume."
                 ) from None
             # Random, so that hosts that failed together do not retry together.
             pause(max(error.after_s, random.uniform(longest / 2, longest)), is_stopped)
