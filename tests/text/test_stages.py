@@ -65,9 +65,9 @@ def test_what_is_cut_off():
     [
         (
             [USER],
-            "there must be a message of the assistant, and before it another one, which a pair",
+            "there must be a message of the assistant to train on, after another message (of a",
         ),
-        ([], "there must be a message of the assistant, and before it another"),
+        ([], "there must be a message of the assistant to train on, after another"),
         ([ANSWER, USER, ANSWER], "or a greeting in .map()"),
         (
             ["Hi"],
@@ -76,7 +76,7 @@ def test_what_is_cut_off():
         ([USER, {"from": "gpt", "value": "4"}], "message 1 of 'messages' must be a dict with"),
         (
             "Hi",
-            "needs a leaf 'messages' (list) and has 'messages' (str). Say which one it is, as in",
+            "needs a leaf 'messages' (list) and has 'messages' (str). Give the name of yours if",
         ),
     ],
 )
@@ -107,10 +107,16 @@ def test_arguments():
         lx.text.chat(TOKENIZER, train_on="user")
     with pytest.raises(ArgumentTypeError, match="`reasoning` must be True or False"):
         lx.text.chat(TOKENIZER, reasoning="yes")
-    with pytest.raises(ArgumentError, match="`max_length` must be at least 1"):
-        lx.text.chat(TOKENIZER, max_length=-1)
+    for stage in (lx.text.chat, lx.text.preference, lx.text.completion):
+        with pytest.raises(ArgumentError, match="`max_length` must be at least 1"):
+            stage(TOKENIZER, max_length=0)
+    for name in ("add_generation_prompt", "return_dict"):
+        with pytest.raises(
+            ArgumentError, match=f"has '{name}', which the stage sets itself. Leave it out"
+        ):
+            lx.text.chat(TOKENIZER, chat_template_kwargs={name: True})
     with pytest.raises(
-        RecordError, match="needs a leaf 'messages' .list. and has 'chat' .list.. S"
+        RecordError, match="needs a leaf 'messages' .list. and has 'chat' .list.. G"
     ):
         only(lx.text.chat(TOKENIZER), chat=[USER, ANSWER])
 
@@ -194,11 +200,11 @@ def test_pairs_are_packed_together():
     [
         (
             ([USER, ANSWER], [USER, ANSWER]),
-            "assistant, and before it another one, which a pair shares",
+            "pair: after those that both chats begin with). Leave",
         ),
         (
             ([USER, ANSWER], [USER]),
-            "assistant, and before it another one, which a pair shares",
+            "pair: after those that both chats begin with). Leave",
         ),
         (([USER, ANSWER], [{**USER, "content": "3+3?"}, WRONG]), "have no prompt in common: their"),
         (([ANSWER], [WRONG]), "have no prompt in common: their first messages differ. Correct the"),
@@ -242,6 +248,22 @@ def test_a_tokenizer_that_ends_every_text():
     found = only(lx.text.completion(Ending(), eos=9), prompt="ab", completion="c")
     assert found["tokens"].tolist() == [97, 98, 99, 9]
     assert found["loss_mask"].tolist() == [False, False, True, True]
+
+
+class Dollars:
+    """A tokenizer that knows its own end in a text, and adds none."""
+
+    eos_token_id = 9
+
+    def encode(self, text, add_special_tokens=True):
+        return [9 if letter == "$" else ord(letter) for letter in text]
+
+
+@pytest.mark.parametrize("answer", ["c", "c$"])
+def test_an_end_within_the_prompt_is_not_trained_on(answer):
+    found = only(lx.text.completion(Dollars()), prompt="a$b$", completion=answer)
+    assert found["tokens"].tolist() == [97, 9, 98, 9, 99, 9]
+    assert found["loss_mask"].tolist() == [False] * 4 + [True] * 2
 
 
 def test_completions_that_are_none():
