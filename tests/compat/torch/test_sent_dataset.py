@@ -18,9 +18,8 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def worker_of(sent, monkeypatch):
+def worker_of(state, monkeypatch):
     """As a process gets it."""
-    state = pickle.dumps(sent)
     with monkeypatch.context() as other:
         other.setattr(os, "getpid", lambda: -1)
         return pickle.loads(state)
@@ -28,27 +27,30 @@ def worker_of(sent, monkeypatch):
 
 def test_a_worker_gets_what_was_sent_last(monkeypatch):
     sent = SentDataset()
-    worker = worker_of(sent, monkeypatch)
+    state = pickle.dumps(sent)
+    worker = worker_of(state, monkeypatch)
     assert worker.newest("old") == "old"
     for value in ("a", "b", "b", "c" * 100_000, "d"):
         assert sent.send(value)
         assert worker.newest("old") == value
         assert worker.newest("old") is worker.newest("old")  # it is read once
-        assert worker_of(sent, monkeypatch).newest("old") == value  # one that comes later
+        assert worker_of(state, monkeypatch).newest("old") == value  # one that takes its place
+        assert worker_of(pickle.dumps(sent), monkeypatch).newest("new") == "new"
     assert sent.newest("own") == "own"  # in the process that sends
     assert pickle.loads(pickle.dumps(sent)).newest("own") == "own"
 
 
 def test_new_workers_have_the_dataset_as_it_is(monkeypatch):
     sent = SentDataset()
-    sent.clear()
-    worker = worker_of(sent, monkeypatch)
-    sent.send("a")
+    assert sent.send("early")  # before there are any
+    worker = worker_of(pickle.dumps(sent), monkeypatch)
+    assert worker.newest("old") == "old"
+    assert sent.send("a")
     assert worker.newest("old") == "a"
-    sent.clear()
-    assert worker_of(sent, monkeypatch).newest("new") == "new"
-    sent.send("b")
-    assert worker.newest("new") == "b"
+    later = worker_of(pickle.dumps(sent), monkeypatch)
+    assert later.newest("new") == "new"
+    assert sent.send("b")
+    assert (worker.newest("old"), later.newest("new")) == ("b", "b")
 
 
 @pytest.mark.parametrize(
@@ -56,14 +58,14 @@ def test_new_workers_have_the_dataset_as_it_is(monkeypatch):
 )
 def test_what_is_not_sent(value, monkeypatch):
     sent = SentDataset()
-    worker = worker_of(sent, monkeypatch)
+    worker = worker_of(pickle.dumps(sent), monkeypatch)
     assert not sent.send(value)
     assert worker.newest("old") == "old"
 
 
 def test_files_are_made_when_needed_and_removed(folder, monkeypatch):
     sent = SentDataset()
-    sent.clear()
+    sent.send("a")
     assert os.listdir(folder) == []
     pickle.dumps(sent)
     assert len(os.listdir(folder)) == 1
@@ -77,11 +79,10 @@ def test_files_are_made_when_needed_and_removed(folder, monkeypatch):
 def test_a_file_that_somebody_has_removed(folder, monkeypatch):
     """New workers get the dataset as it is."""
     sent = SentDataset()
-    worker = worker_of(sent, monkeypatch)
+    worker = worker_of(pickle.dumps(sent), monkeypatch)
     assert sent.send("a")
     for file in folder.iterdir():
         file.unlink()
     assert not sent.send("b")
-    sent.clear()
-    assert worker_of(sent, monkeypatch).newest("new") == "new"
+    assert worker_of(pickle.dumps(sent), monkeypatch).newest("new") == "new"
     assert worker.newest("old") == "a"

@@ -145,7 +145,6 @@ class Runs:
 
     def close(self) -> None:
         """Ends the workers; the next epoch starts others."""
-        self._sent.clear()
         if self._runner is not None:
             self._runner.close()
 

@@ -22,7 +22,10 @@ _VERSION_BYTES = 8
 
 
 class SentDataset:
-    """What was sent since the workers were started: a version, and a pickle."""
+    """What was sent last: a version, and a pickle.
+
+    A worker has the version of the time when it was pickled, so it reads what is sent later alone.
+    """
 
     def __init__(self) -> None:
         self._version = 0
@@ -30,14 +33,14 @@ class SentDataset:
         self._descriptor: int | None = None  # in workers
         self._newest: Any = None
 
-    def __getstate__(self) -> tuple[int, str]:
+    def __getstate__(self) -> tuple[int, str, int]:
         if self._path is None:
             self._path = shared_file(self, "dataset")
-        return os.getpid(), self._path
+        return os.getpid(), self._path, self._version
 
-    def __setstate__(self, state: tuple[int, str]) -> None:
+    def __setstate__(self, state: tuple[int, str, int]) -> None:
         self.__init__()  # type: ignore[misc]
-        sender, path = state
+        sender, path, self._version = state
         if sender != os.getpid():  # else it is a copy of the loader
             with contextlib.suppress(FileNotFoundError):  # a copy of a loader that is gone
                 self._descriptor = os.open(path, os.O_RDONLY)
@@ -52,37 +55,31 @@ class SentDataset:
 
         from loaderx.extend import torch_by_value
 
+        if self._path is None:
+            return True  # no worker has been started
+        self._version += 1  # now: new workers do not read what was written in part
         out = _Limited()
+        out.write(self._version.to_bytes(_VERSION_BYTES, "little"))
         try:
             with torch_by_value():
                 cloudpickle.Pickler(out, protocol=pickle.HIGHEST_PROTOCOL).dump(parts)
-            self._write(self._version + 1, out.getvalue())
+            with open(self._path, "r+b") as file:
+                file.write(out.getbuffer())
+                file.truncate()
         except Exception:  # new workers: their pickles leave out what cannot be sent
             return False
-        self._version += 1
         return True
-
-    def clear(self) -> None:
-        """For new workers, which are started with the dataset as it is."""
-        with contextlib.suppress(OSError):  # a disk that is full, a folder that was emptied
-            self._write(0, b"")
-
-    def _write(self, version: int, data: bytes) -> None:
-        if self._path is not None:
-            with open(self._path, "r+b") as file:
-                file.write(version.to_bytes(_VERSION_BYTES, "little") + data)
-                file.truncate()
 
     def newest(self, parts: Any) -> Any:
         """In a worker: what was sent last, or else the objects that it was started with."""
         if self._descriptor is None:
             return parts
         version = int.from_bytes(os.pread(self._descriptor, _VERSION_BYTES, 0), "little")
-        if version != self._version:
+        if version > self._version:
             size = os.fstat(self._descriptor).st_size
             self._newest = pickle.loads(os.pread(self._descriptor, size, _VERSION_BYTES))
             self._version = version
-        return self._newest if version else parts
+        return self._newest or parts
 
 
 class _Limited(io.BytesIO):

@@ -183,7 +183,8 @@ def torch_by_value() -> Iterator[None]:
     try:
         yield
     finally:
-        cloudpickle.unregister_pickle_by_value(module)
+        with contextlib.suppress(ValueError):  # another thread has just ended
+            cloudpickle.unregister_pickle_by_value(module)
 
 
 def digest_of(work: Work) -> str | None:
@@ -226,6 +227,7 @@ def warn_of_replaced(replaced: Sequence[str]) -> None:
 
 
 @for_workers()
+@torch_by_value()
 def pickled_work(
     work: Work,
     buffers: list[pickle.PickleBuffer],
@@ -244,8 +246,7 @@ def pickled_work(
             paths of the files that they read.  None: workers are processes of this machine.
     """
     try:
-        with torch_by_value():
-            return _pickled(work, buffers, replaced, files=files)
+        return _pickled(work, buffers, replaced, files=files)
     except LoaderxError:
         raise
     except Exception as error:
