@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sys
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 import loaderx as lx
-from keras_models import BATCHES, X, Y, keras, looped, new_model, run, same
+from keras_models import BATCHES, Kill, Seen, X, Y, keras, looped, new_model, run, same
 from loaderx import ArgumentError, ArgumentTypeError, DataLoader, Dataset, MissingPackageError
 from loaderx.compat.keras import adapt, backup
 
@@ -174,6 +175,22 @@ def test_a_run_that_is_stopped_within_an_epoch(kind, tmp_path):
     assert same(found, expected)
     assert len(losses) == 3
     assert len(rest) == (15 if kind == "finite" else 12) - 3
+
+
+@pytest.mark.parametrize("saved", [0, 3])
+@pytest.mark.parametrize("end", [Kill, Stop])
+def test_a_second_fit_behind_one_that_was_broken_off(saved, end, tmp_path):
+    """In the same program: the epoch begins again where the first `fit` began it."""
+    if saved:
+        run("finite", tmp_path, saved - 1)
+    made, batches, seen = new_model(), adapt(DataLoader(BATCHES)), Seen()
+    saves = backup(batches, tmp_path, save_freq=1)
+    first = saves.restore(made)
+    with contextlib.suppress(KeyboardInterrupt):
+        made.fit(batches, initial_epoch=first, epochs=2, verbose=0, callbacks=[saves, end()])
+    made.fit(batches, initial_epoch=first, epochs=2, verbose=0, callbacks=[saves, seen])
+    assert len(seen.losses) == 10 - saved
+    assert run("finite", tmp_path, epochs=2)[1] == []
 
 
 def test_a_state_of_another_chain_leaves_the_model_alone(tmp_path):

@@ -58,7 +58,7 @@ class Seen(keras.callbacks.Callback):
 class Kill(keras.callbacks.Callback):
     """Stops the program behind a number of batches."""
 
-    def __init__(self, after):
+    def __init__(self, after=1):
         super().__init__()
         self.left = after
 

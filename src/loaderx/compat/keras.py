@@ -218,7 +218,7 @@ class Backup:
 
     def on_train_begin(self, logs: object = None) -> None:
         """Counts from here: what Keras has looked at was not trained."""
-        self._trained = self._data.taken
+        self._trained, self._done = self._data.taken, self._restored
 
     def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
         """Notes the number of the epoch."""
@@ -238,9 +238,8 @@ class Backup:
         if self._is_whole(unknown=True):
             if self._restored:
                 self.model.stop_training = False
-            self._epoch, self._done = epoch + 1, 0
+            self._epoch, self._done, self._restored = epoch + 1, 0, 0
         self._save()
-        self._done = self._restored = 0
 
     def _is_whole(self, *, unknown: bool) -> bool:
         """Whether all batches of the epoch are trained; ``unknown`` if Keras has no number."""
