@@ -41,6 +41,21 @@ def test_fields_without_a_value_are_no_fields():
     assert found["tokens"].tolist() == expected("chatml", [USER, ANSWER])[0]
 
 
+def test_calls_of_tools_in_tables(tmp_path):
+    """Their numbers are NumPy's, which no template could write as JSON."""
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    calls = [{"name": "add", "arguments": {"a": 2, "b": 2.5, "c": [1, 2], "exact": True}}]
+    chat = [{**USER, "calls": []}, {**ANSWER, "calls": calls}]
+    record = {"messages": chat, "tools": [{"name": "add", "count": 3}]}
+    parquet.write_table(pa.Table.from_pylist([record]), tmp_path / "chats.parquet")
+    tokenizer = ChatTokenizer(
+        CHATML.replace("m.content", "(m.content ~ m.calls | tojson)") + "{{ tools | tojson }}"
+    )
+    stage = lx.text.chat(tokenizer, train_on="last")
+    found = Dataset.open(tmp_path / "chats.parquet").map(stage)[0]
+    np.testing.assert_equal(found, stage.map(record))
+
+
 def test_everything_is_trained_on_if_that_is_said():
     found = only(lx.text.chat(TOKENIZER, train_on="all", max_length=5), messages=[USER])
     assert found["tokens"].tolist() == expected("chatml", [USER, ANSWER])[0][:5]

@@ -159,8 +159,7 @@ class Chats(Frozen):
     def _template_for(self, rest: dict[str, Any]) -> ChatTemplate:
         """The template with the tools of a record, which are taken out of it."""
         tools = rest.pop("tools", None)
-        if isinstance(tools, str):
-            tools = json.loads(tools or "[]")
+        tools = json.loads(tools or "[]") if isinstance(tools, str) else _plain(tools)
         options = self.template.options | ({"tools": tools} if tools else {})
         return self.template.replace(options=options)
 
@@ -274,7 +273,7 @@ def _taken(rest: dict[str, Any], name: str, kind: type) -> Any:
 
 def _messages(rest: dict[str, Any], name: str) -> list[Message]:
     """Messages without what is None, which tables have where a message lacks a field."""
-    found = _taken(rest, name, list)
+    found = _plain(_taken(rest, name, list))
     for number, message in enumerate(found):
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             raise ArgumentError(
@@ -282,6 +281,15 @@ def _messages(rest: dict[str, Any], name: str) -> list[Message]:
                 f"{message!r:.80}. Make it one in .map() first."
             )
     return [{key: part for key, part in one.items() if part is not None} for one in found]
+
+
+def _plain(value: Any) -> Any:
+    """Numbers and lists in place of NumPy's, which tables have, and templates cannot write."""
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_plain(part) for part in value]
+    return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else value
 
 
 def _checked_mask(tokens: Tokens, mask: Mask, max_length: int | None) -> tuple[Tokens, Mask]:
