@@ -49,9 +49,9 @@ def test_calls_of_tools_in_tables(tmp_path):
     record = {"messages": chat, "tools": [{"name": "add", "count": 3}]}
     parquet.write_table(pa.Table.from_pylist([record]), tmp_path / "chats.parquet")
     tokenizer = ChatTokenizer(
-        CHATML.replace("m.content", "(m.content ~ m.calls | tojson)") + "{{ tools | tojson }}"
+        "{{ tools | tojson }}" + CHATML.replace("m.content", "(m.content ~ m.calls | tojson)")
     )
-    stage = lx.text.chat(tokenizer, train_on="last")
+    stage = lx.text.chat(tokenizer)
     found = Dataset.open(tmp_path / "chats.parquet").map(stage)[0]
     np.testing.assert_equal(found, stage.map(record))
 
@@ -103,7 +103,7 @@ def test_records_that_are_no_chats(turns, said):
 
 def test_a_mask_of_everything_is_an_error():
     answers = "{% generation %}{{ messages[1].content if messages[1] else '' }}{% endgeneration %}"
-    said = 'tokens would be trained on, the prompt included. If that is meant, write chat.*"all"'
+    said = 'tokens would be trained on, the prompt included. For chats, train_on="all" says.*'
     with pytest.raises(RecordError, match=said):
         only(lx.text.chat(ChatTokenizer(answers)), messages=[USER, ANSWER])
 

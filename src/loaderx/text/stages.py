@@ -296,8 +296,8 @@ def _checked_mask(tokens: Tokens, mask: Mask, max_length: int | None) -> tuple[T
     """Both, cut, if some tokens are trained on and some are not."""
     if mask.all():
         raise ArgumentError(
-            f"all {len(mask)} tokens would be trained on, the prompt included. If that is meant, "
-            'write chat(tokenizer, train_on="all").'
+            f"all {len(mask)} tokens would be trained on, the prompt included. For chats, "
+            'train_on="all" says that this is meant.'
         )
     if not mask[:max_length].any():
         raise ArgumentError(
