@@ -20,10 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from loaderx.compat.torch.collate import Tree, arrays_of
-from loaderx.compat.torch.sent_dataset import SentDataset
+from loaderx.compat.torch.sent import Sent
 
 if TYPE_CHECKING:
     from numpy.random import MT19937
+
+    from loaderx.compat.torch.chains import ListedBatches
 
 _turn = threading.RLock()  # threads share the generators; a dataset may use another loader
 
@@ -41,13 +43,12 @@ class MapStyle(Protocol):
 class FetchBatch:
     """A batch: ``collate([dataset[i] for i in indices])``."""
 
-    dataset: MapStyle
-    collate: Callable[[list[Tree]], Tree]
-    sent: SentDataset
+    parts: Sent[tuple[MapStyle, Callable[[Tree], Tree]]]
+    """The dataset, and what makes a batch of a list of its records."""
 
     def __call__(self, indices: npt.NDArray[np.int64] | list[object], words: Sequence[int]) -> Tree:
         wanted = indices.tolist() if isinstance(indices, np.ndarray) else indices
-        dataset, collate = self.sent.newest((self.dataset, self.collate))
+        dataset, collate = self.parts.newest()
         many = getattr(dataset, "__getitems__", None)
         with seeded(words):
             records = many(wanted) if many else [dataset[index] for index in wanted]
@@ -58,34 +59,25 @@ class FetchBatch:
 class FetchRecord:
     """A single record, for a loader without batches."""
 
-    dataset: MapStyle
-    convert: Callable[[Tree], Tree]
-    sent: SentDataset
+    parts: Sent[tuple[MapStyle, Callable[[Tree], Tree]]]
+    """The dataset, and what converts a record."""
 
     def __call__(self, index: object, words: Sequence[int]) -> Tree:
         wanted = index.item() if isinstance(index, np.generic) else index
-        dataset, convert = self.sent.newest((self.dataset, self.convert))
+        dataset, convert = self.parts.newest()
         with seeded(words):
             return arrays_of(convert(dataset[wanted]))
-
-
-class Lists(Protocol):
-    """The indices of each batch."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, number: int, /) -> npt.NDArray[np.int64] | list[object]: ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FetchListed:
     """A batch of the indices that a sampler has listed; it is called with the list's number."""
 
-    lists: Lists
+    lists: Sent[ListedBatches]
     fetch: FetchBatch
 
     def __call__(self, number: npt.NDArray[np.int64], words: Sequence[int]) -> Tree:
-        return self.fetch(self.lists[int(number[0])], words)
+        return self.fetch(self.lists.newest()[int(number[0])], words)
 
 
 @contextmanager
