@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from loaderx import Dataset
 from loaderx.compat.torch.collate import Tree
-from loaderx.compat.torch.fetching import FetchBatch, FetchListed, FetchRecord, runs_of
+from loaderx.compat.torch.fetching import Fetch, FetchListed, runs_of
 from loaderx.extend import map_with_words, seed_words
 from loaderx.sources import ArraySource, adapt
 
@@ -79,9 +79,7 @@ class ListedBatches:
         return self.indices[self.ends[number] : self.ends[number + 1]]
 
 
-def fetched(
-    indices: Dataset[Tree], fetch: FetchBatch | FetchRecord | FetchListed, seed: int
-) -> Dataset[Tree]:
+def fetched(indices: Dataset[Tree], fetch: Fetch | FetchListed, seed: int) -> Dataset[Tree]:
     """The batches, or records, of these indices."""
     return map_with_words(indices, fetch, seed=seed, name="fetch")
 
@@ -92,7 +90,7 @@ class UnsizedBatches:
 
     sampler: Iterable[Any]
     order: Order
-    fetch: FetchBatch | FetchRecord
+    fetch: Fetch
     epoch: int
 
     def __call__(self) -> Iterator[Tree]:

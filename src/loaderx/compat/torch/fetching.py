@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -40,33 +40,23 @@ class MapStyle(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class FetchBatch:
-    """A batch: ``collate([dataset[i] for i in indices])``."""
+class Fetch:
+    """A batch, ``collate([dataset[i] for i in indices])``; or a record, ``collate(dataset[i])``."""
 
-    parts: Sent[tuple[MapStyle, Callable[[Tree], Tree]]]
-    """The dataset, and what makes a batch of a list of its records."""
+    parts: Sent[tuple[MapStyle, Callable[[Tree], Tree]]]  # the dataset, and `collate`
+    is_batched: bool
 
-    def __call__(self, indices: npt.NDArray[np.int64] | list[object], words: Sequence[int]) -> Tree:
-        wanted = indices.tolist() if isinstance(indices, np.ndarray) else indices
+    def __call__(self, wanted: Any, words: Sequence[int]) -> Tree:
+        if isinstance(wanted, (np.ndarray, np.generic)):
+            wanted = wanted.tolist()
         dataset, collate = self.parts.newest()
         many = getattr(dataset, "__getitems__", None)
         with seeded(words):
-            records = many(wanted) if many else [dataset[index] for index in wanted]
+            if not self.is_batched:
+                records = dataset[wanted]
+            else:
+                records = many(wanted) if many else [dataset[index] for index in wanted]
             return arrays_of(collate(records))
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class FetchRecord:
-    """A single record, for a loader without batches."""
-
-    parts: Sent[tuple[MapStyle, Callable[[Tree], Tree]]]
-    """The dataset, and what converts a record."""
-
-    def __call__(self, index: object, words: Sequence[int]) -> Tree:
-        wanted = index.item() if isinstance(index, np.generic) else index
-        dataset, convert = self.parts.newest()
-        with seeded(words):
-            return arrays_of(convert(dataset[wanted]))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -74,7 +64,7 @@ class FetchListed:
     """A batch of the indices that a sampler has listed; it is called with the list's number."""
 
     lists: Sent[ListedBatches]
-    fetch: FetchBatch
+    fetch: Fetch
 
     def __call__(self, number: npt.NDArray[np.int64], words: Sequence[int]) -> Tree:
         return self.fetch(self.lists.newest()[int(number[0])], words)

@@ -17,9 +17,8 @@ from loaderx.compat.torch.chains import ListedBatches, Order, UnsizedBatches, fe
 from loaderx.compat.torch.changes import Snapshot
 from loaderx.compat.torch.collate import Tree, default_collate
 from loaderx.compat.torch.fetching import (
-    FetchBatch,
+    Fetch,
     FetchListed,
-    FetchRecord,
     IteratedBatches,
     WorkerInit,
     runs_of,
@@ -175,12 +174,12 @@ class Runs:
             return Dataset.from_iterable(
                 IteratedBatches(dataset, order.batch_size, order.drop_last, settings.collate)
             )
+        fetch = Fetch(self._sent, settings.is_batched)
         if lists is not None:
             self._lists = Sent(lists)
             # Numbers of batches, as batches of one: an element of the chain is a batch.
             numbers = Dataset.range(len(lists)).batch(1)
-            return fetched(numbers, FetchListed(self._lists, FetchBatch(self._sent)), order.seed)
-        fetch = FetchBatch(self._sent) if settings.is_batched else FetchRecord(self._sent)
+            return fetched(numbers, FetchListed(self._lists, fetch), order.seed)
         given = settings.given_order
         if given is not None and not settings.is_sized:
             return Dataset.from_iterable(UnsizedBatches(given, order, fetch, epoch))
