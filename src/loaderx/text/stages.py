@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -154,8 +154,6 @@ class Chats(Frozen):
     reasoning: bool
     max_length: int | None
 
-    __name__: ClassVar[str]  # as a chain shows it
-
     def _template_for(self, rest: dict[str, Any]) -> ChatTemplate:
         """The template with the tools of a record, which are taken out of it."""
         tools = rest.pop("tools", None)
@@ -190,7 +188,7 @@ class Chat(Chats):
 
     messages: str
 
-    __name__ = "chat"
+    __name__ = "chat"  # as a chain shows it
 
     def map(self, record: Tree) -> Tree:
         """The record with tokens and their mask in place of the messages."""
@@ -235,7 +233,7 @@ class Completion(Frozen):
     prompt: str
     completion: str
 
-    __name__: ClassVar[str] = "completion"
+    __name__ = "completion"
 
     def map(self, record: Tree) -> Tree:
         """The record with tokens and their mask in place of the two texts."""

@@ -54,9 +54,7 @@ class Sent(Generic[T]):
 
         They are if it is large, or cannot be pickled.  No worker may be at work meanwhile.
         """
-        import cloudpickle  # slow to import, as is the module of `torch_by_value`
-
-        from loaderx.extend import torch_by_value
+        from loaderx.extend import TorchPickler  # slow to import
 
         self._value = value
         self._version += 1  # now: new workers do not read what was written in part
@@ -65,8 +63,7 @@ class Sent(Generic[T]):
         out = _Limited()
         out.write(self._version.to_bytes(_VERSION_BYTES, "little"))
         try:
-            with torch_by_value():
-                cloudpickle.Pickler(out, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
+            TorchPickler(out, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
             with open(self._path, "r+b") as file:
                 file.write(out.getbuffer())
                 file.truncate()
