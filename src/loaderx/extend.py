@@ -26,12 +26,13 @@ from loaderx.sources import Source
 from loaderx.tree import Tree
 
 if TYPE_CHECKING:
-    from loaderx.engines.processes.pickling import PicklingError, torch_by_value
+    from loaderx.engines.processes.pickling import PicklingError, TorchPickler
 
 __all__ = [
     "Layout",
     "PicklingError",
     "Run",
+    "TorchPickler",
     "TryAgainError",
     "check_int",
     "cores",
@@ -40,7 +41,6 @@ __all__ = [
     "open_array_records",
     "reachable",
     "seed_words",
-    "torch_by_value",
     "warn_user",
 ]
 
@@ -53,7 +53,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> object:
-    if name in ("PicklingError", "torch_by_value"):  # late: their module imports cloudpickle
+    if name in ("PicklingError", "TorchPickler"):  # late: their module imports cloudpickle
         from loaderx.engines.processes import pickling
 
         return getattr(pickling, name)

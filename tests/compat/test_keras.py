@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sys
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 import loaderx as lx
-from keras_models import BATCHES, X, Y, keras, looped, new_model, run, same
+from keras_models import BATCHES, Kill, Seen, X, Y, keras, looped, new_model, run, same
 from loaderx import ArgumentError, ArgumentTypeError, DataLoader, Dataset, MissingPackageError
 from loaderx.compat.keras import adapt, backup
 
@@ -157,6 +158,53 @@ def test_a_run_that_is_killed_again_and_again(tmp_path):
     assert set(kept) == {1}
 
 
+class Stop(keras.callbacks.Callback):
+    """Ends the training within the first epoch, as on a signal."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.model.stop_training = True
+
+
+@pytest.mark.parametrize("kind", ["finite", "endless"])
+def test_a_run_that_is_stopped_within_an_epoch(kind, tmp_path):
+    expected, _ = run(kind, tmp_path / "unbroken")
+    losses = []
+    for _ in range(3):
+        losses += run(kind, tmp_path / "stopped", calls=[Stop()])[1]
+    found, rest = run(kind, tmp_path / "stopped")
+    assert same(found, expected)
+    assert len(losses) == 3
+    assert len(rest) == (15 if kind == "finite" else 12) - 3
+
+
+@pytest.mark.parametrize("saved", [0, 3])
+@pytest.mark.parametrize("end", [Kill, Stop])
+def test_a_second_fit_behind_one_that_was_broken_off(saved, end, tmp_path):
+    """In the same program: the epoch begins again where the first `fit` began it."""
+    if saved:
+        run("finite", tmp_path, saved - 1)
+    made, batches, seen = new_model(), adapt(DataLoader(BATCHES)), Seen()
+    saves = backup(batches, tmp_path, save_freq=1)
+    first = saves.restore(made)
+    with contextlib.suppress(KeyboardInterrupt):
+        made.fit(batches, initial_epoch=first, epochs=2, verbose=0, callbacks=[saves, end()])
+    made.fit(batches, initial_epoch=first, epochs=2, verbose=0, callbacks=[saves, seen])
+    assert len(seen.losses) == 10 - saved
+    assert run("finite", tmp_path, epochs=2)[1] == []
+
+
+def test_a_state_of_another_chain_leaves_the_model_alone(tmp_path):
+    run("finite", tmp_path, 4)
+    other = adapt(DataLoader(BATCHES.map(lambda batch: batch)))
+    made = new_model()
+    with pytest.raises(lx.StateError, match="belongs to another chain.*Pass strict=False"):
+        backup(other, tmp_path).restore(made)
+    assert same(made, new_model())
+    with pytest.warns(lx.LoaderxWarning, match="Continuing at step 4"):
+        assert backup(other, tmp_path).restore(made, strict=False) == 0
+    assert not same(made, new_model())
+
+
 def test_the_position_by_hand():
     with DataLoader(BATCHES) as loader:
         batches = adapt(loader)
@@ -196,11 +244,18 @@ def test_what_cannot_be_adapted_or_restored(tmp_path):
     assert str(caught.value) == (
         "`adapt` takes a loaderx.DataLoader, got Dataset: write adapt(DataLoader(...))."
     )
-    saves = backup(adapt(DataLoader(BATCHES)), tmp_path)
-    with pytest.raises(
-        ArgumentError, match="a model that is built: begin it with a keras.Input, or"
-    ):
-        saves.restore(new_model(built=False))
+    batches = adapt(DataLoader(BATCHES))
+    saves = backup(batches, tmp_path)
+    uncompiled = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    for made in (new_model(built=False), uncompiled):
+        with pytest.raises(
+            ArgumentError, match="that is built and compiled: begin it with a keras.Input, or"
+        ):
+            saves.restore(made)
+    with pytest.raises(ArgumentTypeError, match="what `adapt` returned, got DataLoader: write"):
+        backup(DataLoader(BATCHES), tmp_path)
+    with pytest.raises(ArgumentError, match="`save_freq` must be at least 1, got 0"):
+        backup(batches, tmp_path, save_freq=0)
 
 
 def test_another_backend(monkeypatch):

@@ -324,6 +324,44 @@ def test_names_of_torch():
     assert sorted(next(iter(batches)).tolist()) == list(range(23))
 
 
+MODULE = """
+from torch.utils.data import Dataset, Subset
+
+class Looking(Dataset):
+    def __init__(self, dataset):
+        self.dataset = dataset
+
+    def __len__(self):
+        return len(self.dataset)
+
+    def __getitem__(self, index):
+        return [isinstance(self.dataset, kind) for kind in (Dataset, Subset)]
+"""
+
+
+def test_a_class_of_torch_is_the_same_in_a_module_that_imports_it(tmp_path):
+    (tmp_path / "looking.py").write_text(MODULE)
+    done = run_script(
+        f"""
+        import sys
+        sys.path.insert(0, {str(tmp_path)!r})
+        import torch.utils.data as theirs
+        from loaderx.compat.torch import DataLoader
+        from looking import Looking
+
+        class Own(theirs.Dataset):
+            def __len__(self):
+                return 1
+
+        for dataset in (Own(), theirs.Subset(Own(), [0])):
+            for workers in (0, 1):
+                (batch,) = DataLoader(Looking(dataset), num_workers=workers)
+                print([bool(is_one) for (is_one,) in batch])
+        """
+    )
+    assert done.stdout == "[True, False]\n" * 2 + "[True, True]\n" * 2, done.stderr
+
+
 def test_workers_do_not_import_torch_for_its_classes_alone():
     done = run_script(
         """

@@ -58,7 +58,7 @@ class Seen(keras.callbacks.Callback):
 class Kill(keras.callbacks.Callback):
     """Stops the program behind a number of batches."""
 
-    def __init__(self, after):
+    def __init__(self, after=1):
         super().__init__()
         self.left = after
 
@@ -77,13 +77,13 @@ def chains(kind):
     }[kind]
 
 
-def run(kind, folder, kill=None, save_freq=1, epochs=3, **compiled):
+def run(kind, folder, kill=None, save_freq=1, epochs=3, calls=(), **compiled):
     """A program that goes on where it was, which is killed while it trains on some batch."""
     dataset, options = chains(kind)
     with DataLoader(dataset) as loader:
         made, batches, seen = new_model(**compiled), adapt(loader), Seen()
         saves = backup(batches, folder, save_freq=save_freq)
-        calls = [saves, seen] if kill is None else [saves, seen, Kill(kill)]
+        calls = [saves, seen, *calls] if kill is None else [saves, seen, Kill(kill)]
         first = saves.restore(made)
         try:
             made.fit(

@@ -41,6 +41,21 @@ def test_fields_without_a_value_are_no_fields():
     assert found["tokens"].tolist() == expected("chatml", [USER, ANSWER])[0]
 
 
+def test_calls_of_tools_in_tables(tmp_path):
+    """Their numbers are NumPy's, which no template could write as JSON."""
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    calls = [{"name": "add", "arguments": {"a": 2, "b": 2.5, "c": [1, 2], "exact": True}}]
+    chat = [{**USER, "calls": []}, {**ANSWER, "calls": calls}]
+    record = {"messages": chat, "tools": [{"name": "add", "count": 3}]}
+    parquet.write_table(pa.Table.from_pylist([record]), tmp_path / "chats.parquet")
+    tokenizer = ChatTokenizer(
+        "{{ tools | tojson }}" + CHATML.replace("m.content", "(m.content ~ m.calls | tojson)")
+    )
+    stage = lx.text.chat(tokenizer)
+    found = Dataset.open(tmp_path / "chats.parquet").map(stage)[0]
+    np.testing.assert_equal(found, stage.map(record))
+
+
 def test_everything_is_trained_on_if_that_is_said():
     found = only(lx.text.chat(TOKENIZER, train_on="all", max_length=5), messages=[USER])
     assert found["tokens"].tolist() == expected("chatml", [USER, ANSWER])[0][:5]
@@ -65,9 +80,9 @@ def test_what_is_cut_off():
     [
         (
             [USER],
-            "there must be a message of the assistant, and before it another one, which a pair",
+            "there must be a message of the assistant to train on, after another message (of a",
         ),
-        ([], "there must be a message of the assistant, and before it another"),
+        ([], "there must be a message of the assistant to train on, after another"),
         ([ANSWER, USER, ANSWER], "or a greeting in .map()"),
         (
             ["Hi"],
@@ -76,7 +91,7 @@ def test_what_is_cut_off():
         ([USER, {"from": "gpt", "value": "4"}], "message 1 of 'messages' must be a dict with"),
         (
             "Hi",
-            "needs a leaf 'messages' (list) and has 'messages' (str). Say which one it is, as in",
+            "needs a leaf 'messages' (list) and has 'messages' (str). Give the name of yours if",
         ),
     ],
 )
@@ -88,7 +103,7 @@ def test_records_that_are_no_chats(turns, said):
 
 def test_a_mask_of_everything_is_an_error():
     answers = "{% generation %}{{ messages[1].content if messages[1] else '' }}{% endgeneration %}"
-    said = 'tokens would be trained on, the prompt included. If that is meant, write chat.*"all"'
+    said = 'tokens would be trained on, the prompt included. For chats, train_on="all" says.*'
     with pytest.raises(RecordError, match=said):
         only(lx.text.chat(ChatTokenizer(answers)), messages=[USER, ANSWER])
 
@@ -107,10 +122,16 @@ def test_arguments():
         lx.text.chat(TOKENIZER, train_on="user")
     with pytest.raises(ArgumentTypeError, match="`reasoning` must be True or False"):
         lx.text.chat(TOKENIZER, reasoning="yes")
-    with pytest.raises(ArgumentError, match="`max_length` must be at least 1"):
-        lx.text.chat(TOKENIZER, max_length=-1)
+    for stage in (lx.text.chat, lx.text.preference, lx.text.completion):
+        with pytest.raises(ArgumentError, match="`max_length` must be at least 1"):
+            stage(TOKENIZER, max_length=0)
+    for name in ("add_generation_prompt", "return_dict"):
+        with pytest.raises(
+            ArgumentError, match=f"has '{name}', which the stage sets itself. Leave it out"
+        ):
+            lx.text.chat(TOKENIZER, chat_template_kwargs={name: True})
     with pytest.raises(
-        RecordError, match="needs a leaf 'messages' .list. and has 'chat' .list.. S"
+        RecordError, match="needs a leaf 'messages' .list. and has 'chat' .list.. G"
     ):
         only(lx.text.chat(TOKENIZER), chat=[USER, ANSWER])
 
@@ -194,11 +215,11 @@ def test_pairs_are_packed_together():
     [
         (
             ([USER, ANSWER], [USER, ANSWER]),
-            "assistant, and before it another one, which a pair shares",
+            "pair: after those that both chats begin with). Leave",
         ),
         (
             ([USER, ANSWER], [USER]),
-            "assistant, and before it another one, which a pair shares",
+            "pair: after those that both chats begin with). Leave",
         ),
         (([USER, ANSWER], [{**USER, "content": "3+3?"}, WRONG]), "have no prompt in common: their"),
         (([ANSWER], [WRONG]), "have no prompt in common: their first messages differ. Correct the"),
@@ -242,6 +263,22 @@ def test_a_tokenizer_that_ends_every_text():
     found = only(lx.text.completion(Ending(), eos=9), prompt="ab", completion="c")
     assert found["tokens"].tolist() == [97, 98, 99, 9]
     assert found["loss_mask"].tolist() == [False, False, True, True]
+
+
+class Dollars:
+    """A tokenizer that knows its own end in a text, and adds none."""
+
+    eos_token_id = 9
+
+    def encode(self, text, add_special_tokens=True):
+        return [9 if letter == "$" else ord(letter) for letter in text]
+
+
+@pytest.mark.parametrize("answer", ["c", "c$"])
+def test_an_end_within_the_prompt_is_not_trained_on(answer):
+    found = only(lx.text.completion(Dollars()), prompt="a$b$", completion=answer)
+    assert found["tokens"].tolist() == [97, 9, 98, 9, 99, 9]
+    assert found["loss_mask"].tolist() == [False] * 4 + [True] * 2
 
 
 def test_completions_that_are_none():

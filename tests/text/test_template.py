@@ -84,6 +84,15 @@ def test_reasoning_within_the_content():
     assert not found["loss_mask"][: -len(answer)].any()
 
 
+def test_content_in_parts():
+    template = CHATML.replace("m.content", "m.content[0].text")
+    chat = [{**turn, "content": [{"type": "text", "text": turn["content"]}]} for turn in CHAT]
+    found = made(template, chat)
+    assert found["loss_mask"].tolist() == expected("chatml", CHAT)[1].tolist()
+    with pytest.raises(ArgumentError, match="whose 'content' is a text, got list. Join its parts"):
+        made(template, chat, reasoning=False)
+
+
 FAULTS = {  # template: what is said of it
     "marks of the questions": (
         MARKED.replace("== 'assistant' %}{% gen", "== 'user' %}{% gen"),
@@ -127,13 +136,16 @@ def test_faults_are_errors_that_name_the_record(fault):
 
 
 def test_other_arguments_reach_the_template():
-    chat, shown = CHAT[1:3], "{% if tools %}{{ tools | length ~ mood }}{% endif %}" + CHATML
+    chat, shown = (
+        CHAT[1:3],
+        "{% if tools is not none %}{{ tools | length ~ mood }}{% endif %}" + CHATML,
+    )
     options = {"tools": [{"name": "f"}], "mood": "calm", "chat_template": shown}
     found = made(CHATML, chat, chat_template_kwargs=options)
     assert found["tokens"].tolist() == [*ids("1calm"), *expected("chatml", chat)[0]]
 
     stage = lx.text.chat(ChatTokenizer(shown), train_on="last")
-    for tools, text in (("[1, 2]", "2"), ([1], "1"), ("[]", ""), ([], ""), (None, "")):
+    for tools, text in (("[1, 2]", "2"), ([1], "1"), ("[]", ""), ([], ""), ("", ""), (None, "")):
         record = stage.map({"messages": chat, "tools": tools, "id": 7})
         assert record["tokens"].tolist() == [*ids(text), *expected("chatml", chat)[0]]
         assert sorted(record) == ["id", "loss_mask", "tokens"]

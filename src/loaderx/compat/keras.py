@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from loaderx import ArgumentError, ArgumentTypeError, DataLoader, MissingPackageError
+from loaderx.extend import check_int
 
 __all__ = ["adapt", "backup"]
 
@@ -95,6 +96,13 @@ def backup(
         folder: for this run alone; remove it to begin again.
         save_freq: steps between two saves within an epoch.  Every epoch is saved at its end.
     """
+    if not isinstance(adapted, Adapter):
+        raise ArgumentTypeError(
+            f"`backup` takes what `adapt` returned, got {type(adapted).__name__}: write "
+            "batches = adapt(loader), and give `batches` to both `fit` and `backup`."
+        )
+    if save_freq is not None:
+        save_freq = check_int("save_freq", save_freq, least=1)
     base = keras_module("keras").callbacks.Callback
     made: Backup = type("Backup", (Backup, base), {})(adapted, Path(folder), save_freq)
     return made
@@ -120,9 +128,9 @@ class Adapter:
         """The position, as the loader's iterators have it: ``ahead`` batches before the next."""
         return self._states[-1 - ahead] if ahead else self._batches.get_state()
 
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Goes on from a position."""
-        self._batches.set_state(state)
+    def set_state(self, state: dict[str, Any], *, strict: bool = True) -> None:
+        """Goes on from a position; ``strict`` is that of the loader's iterators."""
+        self._batches.set_state(state, strict=strict)
         self._is_begun = False
 
     # What Keras calls -------------------------------------------------------------------------
@@ -189,25 +197,28 @@ class Backup:
         self._restored = 0  # those of them that were trained before the run was killed
         self._trained = 0  # as `Adapter.taken` counts
 
-    def restore(self, model: Any) -> int:
-        """Loads what was saved into a model, which must be built; returns the epoch."""
-        if not model.built:
+    def restore(self, model: Any, *, strict: bool = True) -> int:
+        """Loads what was saved into a model, which must be built; returns the epoch.
+
+        ``strict`` is that of the loader's ``set_state``.
+        """
+        if not model.built or getattr(model, "optimizer", None) is None:
             raise ArgumentError(
-                "`restore` loads weights into a model that is built: begin it with a keras.Input, "
-                "or call model.build(shape) before."
+                "`restore` loads weights into a model that is built and compiled: begin it with a "
+                "keras.Input, or call model.build(shape), and call model.compile(...) before."
             )
         if not (self._folder / "state.json").exists():
             return 0
         kept = json.loads((self._folder / "state.json").read_text())
+        self._data.set_state(kept["data"], strict=strict)  # if it fails, the model is as it was
         model.optimizer.build(model.trainable_variables)
         model.load_weights(self._folder / kept["weights"])
-        self._data.set_state(kept["data"])
         self._restored = self._done = kept["batch"]
         return int(kept["epoch"])
 
     def on_train_begin(self, logs: object = None) -> None:
         """Counts from here: what Keras has looked at was not trained."""
-        self._trained = self._data.taken
+        self._trained, self._done = self._data.taken, self._restored
 
     def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
         """Notes the number of the epoch."""
@@ -217,17 +228,23 @@ class Backup:
         """Saves now and then, and ends an epoch that was broken off."""
         before, self._done = self._done, self._restored + batch + 1
         self._trained += self._done - before
-        if self._done >= (self.params["steps"] or self._done + 1):  # `on_epoch_end` saves
+        if self._is_whole(unknown=False):  # `on_epoch_end` saves
             self.model.stop_training |= self._restored > 0
         elif self._every and before // self._every < self._done // self._every:
             self._save()
 
     def on_epoch_end(self, epoch: int, logs: object = None) -> None:
-        """Saves the end of an epoch as the beginning of the next."""
-        if self._restored:
-            self.model.stop_training = False
-        self._epoch, self._done, self._restored = epoch + 1, 0, 0
+        """Saves the end of an epoch as the beginning of the next, unless it was broken off."""
+        if self._is_whole(unknown=True):
+            if self._restored:
+                self.model.stop_training = False
+            self._epoch, self._done, self._restored = epoch + 1, 0, 0
         self._save()
+
+    def _is_whole(self, *, unknown: bool) -> bool:
+        """Whether all batches of the epoch are trained; ``unknown`` if Keras has no number."""
+        steps = self.params["steps"]
+        return unknown if steps is None else self._done >= steps
 
     def _save(self) -> None:
         """Writes the weights, then what names them: a kill leaves one save or the other."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -57,7 +57,7 @@ def chat(
     """
     check_choice("train_on", train_on, ("assistant", "last", "all"))
     template = ChatTemplate(tokenizer, dict(chat_template_kwargs or {}))
-    length = max_length and check_int("max_length", max_length, least=1)
+    length = _checked_length(max_length)
     return Chat(template, train_on, check_bool("reasoning", reasoning), length, messages)
 
 
@@ -95,8 +95,7 @@ def preference(
         chat_template_kwargs: arguments for ``apply_chat_template``.
     """
     template = ChatTemplate(tokenizer, dict(chat_template_kwargs or {}))
-    length = max_length and check_int("max_length", max_length, least=1)
-    return Preference(template, "assistant", True, length)
+    return Preference(template, "assistant", True, _checked_length(max_length))
 
 
 @advised
@@ -139,8 +138,12 @@ def completion(
             "`tokenizer` must have a method `encode` and an `eos_token_id`, as those of Hugging "
             f"Face have, got {type(tokenizer).__name__}. The token may be given, too: eos=2."
         )
-    length = max_length and check_int("max_length", max_length, least=1)
+    length = _checked_length(max_length)
     return Completion(tokenizer, check_int("eos", eos), length, prompt, completion)
+
+
+def _checked_length(max_length: int | None) -> int | None:
+    return None if max_length is None else check_int("max_length", max_length, least=1)
 
 
 class Chats(Frozen):
@@ -151,13 +154,12 @@ class Chats(Frozen):
     reasoning: bool
     max_length: int | None
 
-    __name__: ClassVar[str]  # as a chain shows it
-
     def _template_for(self, rest: dict[str, Any]) -> ChatTemplate:
         """The template with the tools of a record, which are taken out of it."""
         tools = rest.pop("tools", None)
-        options = {"tools": json.loads(tools) if isinstance(tools, str) else tools}
-        return self.template.replace(options=self.template.options | (options if tools else {}))
+        tools = json.loads(tools or "[]") if isinstance(tools, str) else _plain(tools)
+        options = self.template.options | ({"tools": tools} if tools else {})
+        return self.template.replace(options=options)
 
     def _learned(
         self, template: ChatTemplate, chat: list[Message], shared: int = 0
@@ -170,8 +172,9 @@ class Chats(Frozen):
         turns = turns[-1:] if self.train_on == "last" else turns
         if not turns or not turns[0]:
             raise ArgumentError(
-                "there must be a message of the assistant, and before it another one, which a pair "
-                "shares. Leave the record out with .filter(...), or a greeting in .map()."
+                "there must be a message of the assistant to train on, after another message (of a "
+                "pair: after those that both chats begin with). Leave the record out with "
+                ".filter(...), or a greeting in .map()."
             )
         if self.train_on == "assistant" and self.reasoning and not shared and template.has_marks:
             mask = template.marked(chat, tokens, turns)
@@ -185,7 +188,7 @@ class Chat(Chats):
 
     messages: str
 
-    __name__ = "chat"
+    __name__ = "chat"  # as a chain shows it
 
     def map(self, record: Tree) -> Tree:
         """The record with tokens and their mask in place of the messages."""
@@ -230,41 +233,45 @@ class Completion(Frozen):
     prompt: str
     completion: str
 
-    __name__: ClassVar[str] = "completion"
+    __name__ = "completion"
 
     def map(self, record: Tree) -> Tree:
         """The record with tokens and their mask in place of the two texts."""
         rest = {**record}
         before, after = _taken(rest, self.prompt, str), _taken(rest, self.completion, str)
-        start, tokens = self._encode(before), self._encode(before + after)
+        start, tokens = self._encode(before), self._without_end(self._encode(before + after))
         if common_length(start, tokens) < len(start):
-            tokens = np.concatenate([start, self._encode(after, add_special_tokens=False)])
+            start = self._without_end(start)  # which the tokenizer adds to every text
+        if common_length(start, tokens) < len(start):
+            end = self._encode(after, add_special_tokens=False)
+            tokens = np.concatenate([start, self._without_end(end)])
         tokens = np.append(tokens, np.int32(self.eos))
         mask = np.arange(len(tokens)) >= len(start)
         rest["tokens"], rest["loss_mask"] = _checked_mask(tokens, mask, self.max_length)
         return rest
 
     def _encode(self, text: str, **options: bool) -> Tokens:
-        """The tokens of a text, without the end that some tokenizers add."""
         found = self.tokenizer.encode(text, **options)
-        tokens = np.asarray(getattr(found, "ids", found), np.int32).reshape(-1)
+        return np.asarray(getattr(found, "ids", found), np.int32).reshape(-1)
+
+    def _without_end(self, tokens: Tokens) -> Tokens:
         return tokens[:-1] if len(tokens) and tokens[-1] == self.eos else tokens
 
 
-def _taken(rest: dict[str, Any], name: str, kind: Any) -> Any:
+def _taken(rest: dict[str, Any], name: str, kind: type) -> Any:
     """A leaf of this kind, which is taken out of the record."""
     if isinstance(rest.get(name), kind):
         return rest.pop(name)
     have = ", ".join(f"{key!r} ({type(leaf).__name__})" for key, leaf in rest.items())
     raise ArgumentError(
-        f"the record needs a leaf {name!r} ({getattr(kind, '__name__', kind)}) and has {have}. Say "
-        'which one it is, as in messages="conversation", or make it in .map() first.'
+        f"the record needs a leaf {name!r} ({kind.__name__}) and has {have}. Give the name "
+        "of yours if the stage has an argument for it, or make it in .map() first."
     )
 
 
 def _messages(rest: dict[str, Any], name: str) -> list[Message]:
     """Messages without what is None, which tables have where a message lacks a field."""
-    found = _taken(rest, name, list)
+    found = _plain(_taken(rest, name, list))
     for number, message in enumerate(found):
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             raise ArgumentError(
@@ -274,12 +281,21 @@ def _messages(rest: dict[str, Any], name: str) -> list[Message]:
     return [{key: part for key, part in one.items() if part is not None} for one in found]
 
 
+def _plain(value: Any) -> Any:
+    """Numbers and lists in place of NumPy's, which tables have, and templates cannot write."""
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_plain(part) for part in value]
+    return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else value
+
+
 def _checked_mask(tokens: Tokens, mask: Mask, max_length: int | None) -> tuple[Tokens, Mask]:
     """Both, cut, if some tokens are trained on and some are not."""
     if mask.all():
         raise ArgumentError(
-            f"all {len(mask)} tokens would be trained on, the prompt included. If that is meant, "
-            'write chat(tokenizer, train_on="all").'
+            f"all {len(mask)} tokens would be trained on, the prompt included. For chats, "
+            'train_on="all" says that this is meant.'
         )
     if not mask[:max_length].any():
         raise ArgumentError(

@@ -25,6 +25,7 @@ Tokens: TypeAlias = npt.NDArray[np.int32]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Message: TypeAlias = dict[str, Any]
 
+_SET_HERE = {"add_generation_prompt", "continue_final_message", "return_dict", "tokenize"}
 _MARKS = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
 
 
@@ -41,6 +42,10 @@ class ChatTemplate(Frozen):
                 "models that were tuned for chats (AutoTokenizer.from_pretrained(...)), got "
                 f"{type(self.tokenizer).__name__}. A template may be given: "
                 'chat_template_kwargs={"chat_template": text}.'
+            )
+        for name in _SET_HERE & self.options.keys():
+            raise ArgumentError(
+                f"`chat_template_kwargs` has {name!r}, which the stage sets itself. Leave it out."
             )
 
     @property
@@ -118,7 +123,13 @@ class ChatTemplate(Frozen):
 
 def _with_other_answer(message: Message) -> Message:
     """The message with the same reasoning, and an answer that begins otherwise."""
-    head, mark, answer = (message.get("content") or "").rpartition("</think>")
+    content = message.get("content") or ""
+    if not isinstance(content, str):
+        raise ArgumentError(
+            "reasoning=False needs messages of the assistant whose 'content' is a text, got "
+            f"{type(content).__name__}. Join its parts in .map() first."
+        )
+    head, mark, answer = content.rpartition("</think>")
     first = "1" if answer.lstrip().startswith("0") else "0"
     return {**message, "content": f"{head}{mark}{first}"}
 

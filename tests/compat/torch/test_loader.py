@@ -477,8 +477,36 @@ def test_workers_stay_when_a_sampler_gives_other_indices(kind):
         assert [y for _, y in batches for y in y.tolist()] == list(sampler)
         workers |= {pid for pids, _ in batches for pid in pids.tolist()}
     assert len(workers) == 1
-    sampler.n = 4  # other lengths: other lists, and new workers
+    sampler.n = 4  # other lengths: another number of batches, and new workers
     assert [y for _, y in loader for y in y.tolist()] == list(sampler)
+
+
+class Growing:
+    """Two batches of keys, longer in every epoch."""
+
+    epoch = 0
+
+    def __len__(self):
+        return 2
+
+    def __iter__(self):
+        self.epoch += 1
+        return iter([["a"] * self.epoch, ["é"]])
+
+
+class Keyed:
+    def __getitem__(self, key):
+        return key, os.getpid()
+
+
+def test_workers_stay_when_a_sampler_gives_other_keys_and_batch_sizes():
+    loader = data.DataLoader(Keyed(), batch_sampler=Growing(), num_workers=1)
+    workers = set()
+    for epoch in range(1, 4):
+        (keys, pids), (others, _) = loader
+        assert (*keys, *others) == (*"a" * epoch, "é")
+        workers |= set(pids.tolist())
+    assert len(workers) == 1
 
 
 def test_persistent_workers_as_in_torch():

@@ -6,16 +6,19 @@ the dataset consists of arrays and nothing else is to be done, rows are gathered
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import operator
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from loaderx import Dataset
 from loaderx.compat.torch.collate import Tree
-from loaderx.compat.torch.fetching import FetchBatch, FetchListed, FetchRecord, runs_of
+from loaderx.compat.torch.fetching import Fetch, FetchListed, runs_of
 from loaderx.extend import map_with_words, seed_words
 from loaderx.sources import ArraySource, adapt
 
@@ -31,17 +34,17 @@ class Order:
 
     def of_length(self, length: int, records: Dataset[Tree] | None = None) -> Dataset[Tree]:
         """All records, or their indices; the order is drawn by loaderx."""
-        chain = Dataset.range(length) if records is None else records
-        return self._cut(chain.shuffle(seed=self.seed) if self.shuffle else chain)
+        found = Dataset.range(length) if records is None else records
+        return self._cut(found.shuffle(seed=self.seed) if self.shuffle else found)
 
     def of_sampler(self, sampler: Iterable[Any], records: Dataset[Tree]) -> Dataset[Tree]:
         """The records that a sampler names."""
         return self._cut(records[np.fromiter(map(operator.index, sampler), np.int64)])
 
-    def _cut(self, chain: Dataset[Tree]) -> Dataset[Tree]:
+    def _cut(self, records: Dataset[Tree]) -> Dataset[Tree]:
         if self.batch_size is None:
-            return chain
-        return chain.batch(self.batch_size, drop_remainder=self.drop_last)
+            return records
+        return records.batch(self.batch_size, drop_remainder=self.drop_last)
 
 
 def gathered(dataset: object) -> Dataset[Tree] | None:
@@ -58,23 +61,25 @@ def gathered(dataset: object) -> Dataset[Tree] | None:
 class ListedBatches:
     """The indices of each batch of one epoch, as a sampler gave them."""
 
-    lists: list[Any]  # arrays of numbers, or lists of keys of any kind
-    are_numbers: bool
+    indices: npt.NDArray[np.int64] | list[Any]  # numbers, or keys of any kind
+    ends: npt.NDArray[np.int64]
 
     @staticmethod
     def of(batches: Iterable[Iterable[Any]]) -> ListedBatches:
         lists = list(map(list, batches))
-        try:
-            return ListedBatches(
-                [np.array(list(map(operator.index, one)), np.int64) for one in lists], True
-            )
-        except TypeError:
-            return ListedBatches(lists, False)
+        indices: Any = [*chain.from_iterable(lists)]
+        with contextlib.suppress(TypeError):
+            indices = np.array(list(map(operator.index, indices)), np.int64)
+        return ListedBatches(indices, np.cumsum([0, *map(len, lists)]))
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    def __getitem__(self, number: int) -> npt.NDArray[np.int64] | list[Any]:
+        return self.indices[self.ends[number] : self.ends[number + 1]]
 
 
-def fetched(
-    indices: Dataset[Tree], fetch: FetchBatch | FetchRecord | FetchListed, seed: int
-) -> Dataset[Tree]:
+def fetched(indices: Dataset[Tree], fetch: Fetch | FetchListed, seed: int) -> Dataset[Tree]:
     """The batches, or records, of these indices."""
     return map_with_words(indices, fetch, seed=seed, name="fetch")
 
@@ -85,7 +90,7 @@ class UnsizedBatches:
 
     sampler: Iterable[Any]
     order: Order
-    fetch: FetchBatch | FetchRecord
+    fetch: Fetch
     epoch: int
 
     def __call__(self) -> Iterator[Tree]:

@@ -14,16 +14,18 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from loaderx.compat.torch.collate import Tree, arrays_of
-from loaderx.compat.torch.sent_dataset import SentDataset
+from loaderx.compat.torch.sent import Sent
 
 if TYPE_CHECKING:
     from numpy.random import MT19937
+
+    from loaderx.compat.torch.chains import ListedBatches
 
 _turn = threading.RLock()  # threads share the generators; a dataset may use another loader
 
@@ -38,54 +40,34 @@ class MapStyle(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class FetchBatch:
-    """A batch: ``collate([dataset[i] for i in indices])``."""
+class Fetch:
+    """A batch, ``collate([dataset[i] for i in indices])``; or a record, ``collate(dataset[i])``."""
 
-    dataset: MapStyle
-    collate: Callable[[list[Tree]], Tree]
-    sent: SentDataset
+    parts: Sent[tuple[MapStyle, Callable[[Tree], Tree]]]  # the dataset, and `collate`
+    is_batched: bool
 
-    def __call__(self, indices: npt.NDArray[np.int64] | list[object], words: Sequence[int]) -> Tree:
-        wanted = indices.tolist() if isinstance(indices, np.ndarray) else indices
-        dataset, collate = self.sent.newest((self.dataset, self.collate))
+    def __call__(self, wanted: Any, words: Sequence[int]) -> Tree:
+        if isinstance(wanted, (np.ndarray, np.generic)):
+            wanted = wanted.tolist()
+        dataset, collate = self.parts.newest()
         many = getattr(dataset, "__getitems__", None)
         with seeded(words):
-            records = many(wanted) if many else [dataset[index] for index in wanted]
+            if not self.is_batched:
+                records = dataset[wanted]
+            else:
+                records = many(wanted) if many else [dataset[index] for index in wanted]
             return arrays_of(collate(records))
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class FetchRecord:
-    """A single record, for a loader without batches."""
-
-    dataset: MapStyle
-    convert: Callable[[Tree], Tree]
-    sent: SentDataset
-
-    def __call__(self, index: object, words: Sequence[int]) -> Tree:
-        wanted = index.item() if isinstance(index, np.generic) else index
-        dataset, convert = self.sent.newest((self.dataset, self.convert))
-        with seeded(words):
-            return arrays_of(convert(dataset[wanted]))
-
-
-class Lists(Protocol):
-    """The indices of each batch."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, number: int, /) -> npt.NDArray[np.int64] | list[object]: ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FetchListed:
     """A batch of the indices that a sampler has listed; it is called with the list's number."""
 
-    lists: Lists
-    fetch: FetchBatch
+    lists: Sent[ListedBatches]
+    fetch: Fetch
 
     def __call__(self, number: npt.NDArray[np.int64], words: Sequence[int]) -> Tree:
-        return self.fetch(self.lists[int(number[0])], words)
+        return self.fetch(self.lists.newest()[int(number[0])], words)
 
 
 @contextmanager

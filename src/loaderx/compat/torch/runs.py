@@ -17,15 +17,13 @@ from loaderx.compat.torch.chains import ListedBatches, Order, UnsizedBatches, fe
 from loaderx.compat.torch.changes import Snapshot
 from loaderx.compat.torch.collate import Tree, default_collate
 from loaderx.compat.torch.fetching import (
-    FetchBatch,
+    Fetch,
     FetchListed,
-    FetchRecord,
     IteratedBatches,
     WorkerInit,
     runs_of,
 )
-from loaderx.compat.torch.sent_dataset import SentDataset
-from loaderx.compat.torch.shared_lists import SharedLists
+from loaderx.compat.torch.sent import Sent
 from loaderx.engines import Auto, Engine, Inline, Processes
 from loaderx.extend import warn_user
 
@@ -115,9 +113,9 @@ class Runs:
         self._settings, self._process = settings, os.getpid()
         self._runner: DataLoader[Tree] | None = None
         self._records = 0  # of the dataset, when the runner was made
-        self._shared: SharedLists | None = None  # the indices of this epoch, for workers
+        self._lists: Sent[ListedBatches] | None = None  # the indices of this epoch
         self._seen: Snapshot | None = None  # the dataset as workers, or the chain, have it
-        self._sent = SentDataset()
+        self._sent = Sent((settings.dataset, settings.collate))
 
     def __reduce__(self) -> tuple[type[Runs], tuple[Settings]]:
         return Runs, (self._settings,)  # a copy of a loader has workers and files of its own
@@ -131,7 +129,7 @@ class Runs:
         if self._process != os.getpid():  # in a fork, which must not write into the parent's files
             self.__init__(settings)  # type: ignore[misc]
         lists = settings.lists()
-        if lists is not None and not lists.lists:
+        if lists is not None and not len(lists):
             return None
         if not self._is_fresh(is_idle):
             self.close()
@@ -145,7 +143,6 @@ class Runs:
 
     def close(self) -> None:
         """Ends the workers; the next epoch starts others."""
-        self._sent.clear()
         if self._runner is not None:
             self._runner.close()
 
@@ -166,21 +163,23 @@ class Runs:
         settings = self._settings
         if settings.given_order is None:
             return settings.is_iterated or len(settings.dataset) == self._records
-        if self._shared is None or lists is None or not is_idle or not lists.are_numbers:
+        if self._lists is None or lists is None or not is_idle:
             return False
-        return self._shared.replace(lists.lists)
+        return len(lists) == len(self._lists.newest()) and self._lists.send(lists)
 
     def _chain(self, epoch: int, lists: ListedBatches | None) -> Dataset[Tree]:
         settings = self._settings
-        order, dataset, collate = settings.order, settings.dataset, settings.collate
+        order, dataset = settings.order, settings.dataset
         if settings.is_iterated:
             return Dataset.from_iterable(
-                IteratedBatches(dataset, order.batch_size, order.drop_last, collate)
+                IteratedBatches(dataset, order.batch_size, order.drop_last, settings.collate)
             )
-        batch = FetchBatch(dataset, collate, self._sent)
+        fetch = Fetch(self._sent, settings.is_batched)
         if lists is not None:
-            return self._listed_chain(lists, batch)
-        fetch = batch if settings.is_batched else FetchRecord(dataset, collate, self._sent)
+            self._lists = Sent(lists)
+            # Numbers of batches, as batches of one: an element of the chain is a batch.
+            numbers = Dataset.range(len(lists)).batch(1)
+            return fetched(numbers, FetchListed(self._lists, fetch), order.seed)
         given = settings.given_order
         if given is not None and not settings.is_sized:
             return Dataset.from_iterable(UnsizedBatches(given, order, fetch, epoch))
@@ -191,12 +190,3 @@ class Runs:
             return rows if given is None else order.of_sampler(given, records)
         indices = order.of_length(len(dataset)) if given is None else Dataset.from_source([*given])
         return fetched(indices, fetch, order.seed)
-
-    def _listed_chain(self, lists: ListedBatches, batch: FetchBatch) -> Dataset[Tree]:
-        # Workers read the indices of the next epoch from a shared file.
-        shares = self._settings.num_workers and lists.are_numbers
-        self._shared = SharedLists(lists.lists) if shares else None
-        fetch = FetchListed(self._shared or lists.lists, batch)
-        # Numbers of batches, as batches of one: an element of the chain is a batch, not a record.
-        numbers = Dataset.range(len(lists.lists)).batch(1)
-        return fetched(numbers, fetch, self._settings.order.seed)

@@ -49,6 +49,7 @@ from loaderx.sources.mapping import mapped_base
 from loaderx.sources.remote.options import for_workers
 from loaderx.tree import Array
 
+_TORCH_DATASETS = "torch.utils.data.dataset"
 SHARED_BYTES = 1 << 14  # bytes from which an array is shared
 DIGEST_BYTES = 1 << 20  # the most data in memory for a digest
 # Lengths of the boot record, the pickled `init`, the pickled work and the table of buffers.
@@ -169,21 +170,34 @@ def dumps(value: object) -> bytes:
     return pickled
 
 
-@contextlib.contextmanager
-def torch_by_value() -> Iterator[None]:
-    """While pickling: torch's `Dataset`, `Subset` and the like are sent by value.
+class TorchPickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Pickles torch's `Dataset`, `Subset` and the like so that unpickling does not import torch.
 
-    A worker that needs nothing else of torch then does not import it, which takes seconds.
+    That takes seconds.  If torch is imported by then, for a module that needs it, its classes are
+    taken, so that `isinstance` says the same there.
     """
-    module = sys.modules.get("torch.utils.data.dataset")
-    if module is None or module.__name__ in cloudpickle.list_registry_pickle_by_value():
-        yield
-        return
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, type) and value.__module__ == _TORCH_DATASETS:
+            with contextlib.suppress(Exception):  # else by name
+                return _torch_class, (value.__name__, _by_value(value))
+        return super().reducer_override(value)
+
+
+@functools.cache
+def _by_value(kind: type) -> bytes:
+    module = sys.modules[kind.__module__]
     cloudpickle.register_pickle_by_value(module)
     try:
-        yield
+        return dumps(kind)
     finally:
-        cloudpickle.unregister_pickle_by_value(module)
+        with contextlib.suppress(ValueError):  # another thread has just ended
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def _torch_class(name: str, pickled: bytes) -> Any:
+    module = sys.modules.get(_TORCH_DATASETS)
+    return pickle.loads(pickled) if module is None else getattr(module, name)
 
 
 def digest_of(work: Work) -> str | None:
@@ -244,8 +258,7 @@ def pickled_work(
             paths of the files that they read.  None: workers are processes of this machine.
     """
     try:
-        with torch_by_value():
-            return _pickled(work, buffers, replaced, files=files)
+        return _pickled(work, buffers, replaced, files=files)
     except LoaderxError:
         raise
     except Exception as error:
@@ -318,7 +331,7 @@ def _can_be_pickled(value: object, given: Sequence[AttributesBeforeUse] = ()) ->
     return True
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+class _Pickler(TorchPickler):
     replaced: list[str]
     """Paths of mapped files that name other files by now."""
     given: Sequence[AttributesBeforeUse] = ()
