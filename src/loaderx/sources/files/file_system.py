@@ -225,7 +225,7 @@ class FileSystems:
 
     def as_packed(self) -> FileSystems:
         """The same, for those who read compressed files as they are."""
-        found = FileSystems(self._cache, self._brought, self._copied.copies)
+        found = FileSystems(self._cache, self._brought, self._copied.copies, options=self.options)
         found._remote = self._remote
         return found
 

@@ -110,7 +110,9 @@ class LanceFragments:
             types = ShardTypes(schema, path, options.columns)
             self.counts = [one.count_rows() for one in fragments]
             files = [file for one in fragments for file in one.metadata.files]
-            self.nbytes = sum(file.file_size_bytes or 0 for file in files)
+            stored = sum(one.physical_rows for one in fragments)
+            packed = sum(file.file_size_bytes or 0 for file in files)
+            self.nbytes = packed * sum(self.counts) // max(1, stored)  # without deleted rows
         self.shards = [f"{path}, fragment {one.fragment_id}" for one in fragments]
         self._names, self.classes = types.names, types.classes
         self.kinds = keeping(types.kinds, options)
