@@ -76,17 +76,17 @@ def write_copy(
 
 
 def in_memory(
-    found: CopiedFiles, options: OpenOptions, where: str
+    found: CopiedFiles, options: OpenOptions, where: str, categories: Sequence[str] = ()
 ) -> tuple[Columns, dict[str, tuple[str, ...]]]:
     """The columns of files in memory, and their classes."""
-    coder = Categories([name for name in options.categories if name not in found.classes])
+    coder = Categories(categories)
     kinds, steps = coder.kinds(found.kinds), list(map(coder.coded, found.steps()))
     parts = Parts([sum(found.counts)])
     data = {name: joined(kind, [step[name] for step in steps]) for name, kind in kinds.items()}
     kinds = {name: counted(kind, data[name]) for name, kind in kinds.items()}
     arrays = {name: DataArrays(_Held(one)) for name, one in data.items()}
     made = {
-        name: build_column(kind, parts, arrays[name], decode=options.decode)
+        name: build_column(kind, parts, arrays[name], decode=options.decode.below(name))
         for name, kind in kinds.items()
     }
     classes = {**found.classes, **coder.classes}

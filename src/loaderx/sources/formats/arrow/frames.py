@@ -36,7 +36,7 @@ class FrameSource(TableSource):
     is_mapped = False
 
     def __init__(self, arrow: pa.Table, options: OpenOptions, label: str) -> None:
-        columns, classes = in_memory(_Batches(arrow, options), options, _WHERE)
+        columns, classes = in_memory(_Batches(arrow, options), options, _WHERE, options.categories)
         super().__init__(columns, arrow.num_rows, label=label, classes=classes)
 
     def label(self) -> str:
@@ -107,4 +107,4 @@ def _arrow_of(frame: Any, options: OpenOptions) -> tuple[pa.Table, OpenOptions]:
         if isinstance(dtype, np.dtype) and dtype.kind in "fmM" and not options.keeps(str(name))
     }
     words = options.missing
-    return arrow, options.replace(missing=words.replace(by_column={**words.by_column, **kept}))
+    return arrow, options.replace(missing=words.replace(by_column={**kept, **words.by_column}))

@@ -20,7 +20,6 @@ from loaderx.sources.base import Source
 from loaderx.sources.columns.column import Column
 from loaderx.sources.columns.data import ColumnType
 from loaderx.sources.columns.derived_columns import ColumnOver
-from loaderx.sources.columns.gaps import refuse_gaps
 from loaderx.sources.columns.table import TableSource
 from loaderx.sources.files.parts import Located
 from loaderx.sources.format import MissingArgument, open_options
@@ -298,13 +297,16 @@ class HuggingFace(TableSource):
             for leaf in leaves_of(kind, table.nodes[name], table.slots[name], (name,))
         ]
         batches, fillers = _batches_of(dataset, table), {}
-        inner: dict[str, int | None] = {leaf.name: None for leaf in leaves if leaf.has_inner_nulls}
-        refuse_gaps(where, inner, types.kinds)
         for leaf in leaves:
             if leaf.has_nulls and leaf.name in options.fill:
                 kind = type_at(arrow.schema, leaf.path)
                 fillers[leaf.name] = filler(leaf.kind, kind, options.fill[leaf.name], leaf.name)
         words = words_of(leaves, table.batches(), options, where)
+        if inner := [leaf.name for leaf in leaves if leaf.has_inner_nulls]:
+            raise ArgumentError(
+                f"lists in {', '.join(map(repr, inner))} have nulls, which are filled or kept in "
+                "files alone: save the dataset with save_to_disk, and open that."
+            )
         tree = build_columns(batches, leaves, fillers, options.decode, words=words)
         label = options.label("huggingface")
         super().__init__(tree, len(dataset), label=label, classes=types.classes)

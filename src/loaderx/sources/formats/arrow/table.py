@@ -101,10 +101,13 @@ def words_of(
         for leaf in leaves
         if leaf.name not in options.fill
     }
-    valid = {leaf.name: leaf.valid for leaf in leaves if leaf.has_nulls}
-    return check_gaps(
-        options.missing, kinds, valid, lambda name: batches.count_nulls(valid[name]), where
-    )
+    have = {leaf.name: leaf for leaf in leaves if leaf.has_nulls or leaf.has_inner_nulls}
+
+    def count(name: str) -> int | None:
+        leaf = have[name]
+        return None if leaf.has_inner_nulls else batches.count_nulls(leaf.valid)
+
+    return check_gaps(options.missing, kinds, have, count, where)
 
 
 def build_columns(

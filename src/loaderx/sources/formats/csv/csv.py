@@ -153,7 +153,7 @@ def _open(files: FileSet, options: CsvOptions, cache: CacheFolder) -> _Opened:
     def find_copy() -> str | None:
         if not is_worth_a_copy(files):
             return None
-        told: Json = ["CSV", *_told(options)]
+        told: Json = [options.given.label("CSV"), *_told(options)]
         return cache.copy_if_possible(CopyOf("copied", _VERSION, files.paths, make, told))
 
     def read(folder: str) -> _Opened:
@@ -180,7 +180,6 @@ def _told(options: CsvOptions) -> list[Json]:
         [[name, str(dtype)] for name, dtype in sorted(options.types.items())],
         options.header if isinstance(options.header, bool) else list(options.header),
         [[name, repr(value)] for name, value in sorted(options.given.fill.items())],
-        *options.given.copied()[2:],
     ]
 
 

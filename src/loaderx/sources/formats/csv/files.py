@@ -15,7 +15,7 @@ from loaderx.sources.columns.data import ColumnData
 from loaderx.sources.columns.gaps import refuse_gaps
 from loaderx.sources.columns.pick import spread
 from loaderx.sources.files.file_set import FileSet
-from loaderx.sources.format import OpenOptions
+from loaderx.sources.format import OpenOptions, check_named
 from loaderx.sources.formats.arrow.types import import_pyarrow
 from loaderx.sources.formats.csv.columns import (
     CsvColumn,
@@ -34,7 +34,7 @@ from loaderx.sources.formats.csv.header import (
 )
 from loaderx.sources.formats.csv.rows import Dialect, RowReader, Rows, row_lines
 from loaderx.sources.formats.lines.index import text_start
-from loaderx.sources.formats.lines.numbers import DType, check_known
+from loaderx.sources.formats.lines.numbers import DType
 from loaderx.sources.mapping import reading
 from loaderx.tree import Array
 
@@ -109,10 +109,8 @@ class CsvFiles:
         found = names_of_files(rows, paths, options.header)
         if not options.is_delimiter_given:
             check_delimiter(found[0], paths[0], dialect.delimiter)
-        check_known("columns", options.columns or (), found[0], paths[0])
-        check_known("types", options.types, found[0], paths[0])
-        check_known("fill", options.given.fill, found[0], paths[0])
-        check_known("missing", options.given.missing.by_column, found[0], paths[0])
+        check_named("columns", options.columns or (), found[0], paths[0], "")
+        options.given.check_names(found[0], paths[0])
         return found
 
     def _data(self, file: int) -> Array:

@@ -157,14 +157,15 @@ class Jsonl(PadsLists, LineSource):
                     records += 1
                     present.update(name for name, one in record.items() if one is not None)
                     for name, known in values.items():
-                        known.update([str(record[name])] if record.get(name) is not None else [])
+                        known.update([one] if isinstance(one := record.get(name), str) else [])
             found: Json = {name: list(map(str, known)) for name, known in values.items()}
             return IndexedFile({}, [records, dict(present), found])
 
         notes: list[Any] = cache.index(f"json {names}", 1, self._lines.files, look).notes
         for records, present, values in notes:
-            facts = facts._replace(records=facts.records + records)
-            facts.present.update(present)
+            if self._given.missing.every != "error":
+                facts = facts._replace(records=facts.records + records)
+                facts.present.update(present)
             for name, known in facts.classes.items():
                 known.update(values[name], [str(fill[name])] if name in fill else [])
         return facts
