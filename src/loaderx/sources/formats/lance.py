@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ from loaderx.sources.files.parts import Parts
 from loaderx.sources.format import Folder, OpenOptions, Splits
 from loaderx.sources.formats.arrow.columns import arrow_columns
 from loaderx.sources.formats.arrow.shard_types import ShardTypes
-from loaderx.sources.formats.blocks import open_blocks
+from loaderx.sources.formats.blocks import BlockFiles, open_blocks
 from loaderx.sources.mapping import reading
 from loaderx.sources.remote.urls import is_url
 
@@ -97,10 +97,8 @@ def _tagged(folder: Folder, tag: str) -> int:
         return int(told["version"])
 
 
-class LanceFragments:
-    """The fragments of a version as columns; `BlockFiles`."""
-
-    in_pieces = False
+class LanceFragments(BlockFiles):
+    """The fragments of a version as columns."""
 
     def __init__(self, path: str, version: int, options: OpenOptions) -> None:
         self._path, self._version, self._fill = path, version, options.fill
@@ -170,9 +168,6 @@ class LanceFragments:
     def _check_count(self, rows: int, told: int) -> None:
         if rows != told:
             raise FileError(f"{self._path} is damaged: it says {told} records, {rows} came.")
-
-    def fetch(self, numbers: Sequence[int]) -> int:
-        return 0
 
     def __getstate__(self) -> dict[str, object]:
         return {name: one for name, one in self.__dict__.items() if name != "_data"}

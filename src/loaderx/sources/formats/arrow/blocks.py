@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from loaderx.sources.formats.arrow.columns import arrow_columns
 from loaderx.sources.formats.arrow.files import ArrowReader
 from loaderx.sources.formats.arrow.shard_types import ShardTypes
 from loaderx.sources.formats.arrow.types import Features, import_pyarrow, number_type
+from loaderx.sources.formats.blocks import BlockFiles
 from loaderx.sources.mapping import reading
 
 if TYPE_CHECKING:
@@ -29,10 +30,8 @@ class _Block(NamedTuple):
     rows: int
 
 
-class ArrowBlocks:
-    """Record batches of files with the same columns, decoded; `BlockFiles`."""
-
-    in_pieces = False
+class ArrowBlocks(BlockFiles):
+    """Record batches of files with the same columns, decoded."""
 
     def __init__(
         self,
@@ -79,9 +78,6 @@ class ArrowBlocks:
         data, path = self._files.data(number), self._files.paths[number]
         have = ArrowReader(data, path).schema.names
         return ArrowReader(data, path, [have.index(name) for name in names])
-
-    def fetch(self, numbers: Sequence[int]) -> int:
-        return 0  # files are fetched whole
 
     def block(self, number: int) -> dict[str, ColumnData]:
         block = self._blocks[number]

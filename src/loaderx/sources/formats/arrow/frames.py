@@ -14,6 +14,7 @@ import numpy as np
 from loaderx.errors import ArgumentError, ArgumentTypeError, one_line
 from loaderx.sources.adapt.frames import is_frame
 from loaderx.sources.adapt.huggingface import takes_slices
+from loaderx.sources.columns.categories import Categories
 from loaderx.sources.columns.data import ColumnData
 from loaderx.sources.columns.gaps import keeping
 from loaderx.sources.columns.table import TableSource
@@ -36,7 +37,9 @@ class FrameSource(TableSource):
     is_mapped = False
 
     def __init__(self, arrow: pa.Table, options: OpenOptions, label: str) -> None:
-        columns, classes = in_memory(_Batches(arrow, options), options, _WHERE, options.categories)
+        found = _Batches(arrow, options)
+        coder = Categories(options.categories, found.kinds)
+        columns, classes = in_memory(found, coder, options, _WHERE)
         super().__init__(columns, arrow.num_rows, label=label, classes=classes)
 
     def label(self) -> str:

@@ -11,6 +11,7 @@ their own dtypes, which is faster still for lists of numbers, and images decoded
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
@@ -274,7 +275,9 @@ class HuggingFace(TableSource):
         fill: Mapping[str, object] | None = None,
         missing: MissingArgument = "error",
     ) -> None:
-        self._given = dataset, columns, decode, fill, missing
+        self._made_again = partial(
+            HuggingFace, dataset, columns=columns, decode=decode, fill=fill, missing=missing
+        )
         if not hasattr(dataset, "_indices") or not hasattr(dataset, "features"):
             raise ArgumentTypeError(
                 f"a datasets.Dataset is needed, got {type(dataset).__name__}. A DatasetDict has "
@@ -312,14 +315,4 @@ class HuggingFace(TableSource):
         super().__init__(tree, len(dataset), label=label, classes=types.classes)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _made_again, self._given
-
-
-def _made_again(
-    dataset: HubDataset,
-    columns: Sequence[str] | None,
-    decode: bool,
-    fill: Mapping[str, object] | None,
-    missing: MissingArgument,
-) -> HuggingFace:
-    return HuggingFace(dataset, columns=columns, decode=decode, fill=fill, missing=missing)
+        return self._made_again, ()

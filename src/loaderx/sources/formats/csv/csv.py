@@ -21,7 +21,6 @@ from loaderx.memory import Lend
 from loaderx.sources.base import BadRecordError, Gather, Indices, Source
 from loaderx.sources.cache.folder import CacheArgument, CacheFolder, CopyOf, Json, cache_folder
 from loaderx.sources.cache.unpack import unpack_all
-from loaderx.sources.columns.categories import sorted_classes
 from loaderx.sources.columns.table import TableSource
 from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.files.paths import PathLike, find, unpacked_name
@@ -146,7 +145,7 @@ def _open(files: FileSet, options: CsvOptions, cache: CacheFolder) -> _Opened:
 
     def make(folder: str) -> None:
         found = CsvFiles(files, options)
-        write_copy(found, files.paths, folder, label="CSV", cache=cache.folder)
+        write_copy(found, files.paths, folder, label="CSV", cache=cache.folder, coder=found.coder)
         with open(os.path.join(folder, _BAD), "w", encoding="utf-8") as file:
             json.dump([[number, *bad] for number, bad in found.bad.items()], file)
 
@@ -164,8 +163,7 @@ def _open(files: FileSet, options: CsvOptions, cache: CacheFolder) -> _Opened:
                 bad = {number: BadRow(where, why) for number, where, why in json.load(file)}
         except (OSError, ValueError, TypeError) as error:
             raise FileError(f"{folder} is damaged: {error}.") from error
-        classes = sorted_classes(found.classes, options.given.categories)
-        return _Opened(columns, classes, found.shards, bad, is_mapped=True)
+        return _Opened(columns, found.classes, found.shards, bad, is_mapped=True)
 
     return opened_copy(find_copy, read) or _in_memory(
         CsvFiles(files, options), files.paths, options.given
@@ -184,7 +182,7 @@ def _told(options: CsvOptions) -> list[Json]:
 
 
 def _in_memory(found: CsvFiles, paths: Sequence[str], options: OpenOptions) -> _Opened:
-    columns, classes = in_memory(found, options, paths[0])
+    columns, classes = in_memory(found, found.coder, options, paths[0])
     shards = [Shard(path, count) for path, count in zip(paths, found.counts, strict=True)]
     return _Opened(columns, classes, shards, found.bad, is_mapped=False)
 

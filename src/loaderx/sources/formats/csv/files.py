@@ -94,8 +94,9 @@ class CsvFiles:
         ]
         self._begun: dict[int, _Reading] = {}  # files of which the first rows were read
         self._columns = self._found_columns(chosen, options)
-        self._coder = Categories([name for name in options.given.categories if name in chosen])
-        self.kinds = self._coder.kinds({one.name: one.kind for one in self._columns})
+        self.kinds = {one.name: one.kind for one in self._columns}
+        self.coder = Categories(options.given.categories, self.kinds)
+        self.classes: dict[str, tuple[str, ...]] = {}
         self.nbytes = sum(files.sizes)
         self.counts: list[int] = []  # records of each file, and the bad ones among all: both are
         self.bad: dict[int, BadRow] = {}  # known once all rows were read
@@ -116,10 +117,6 @@ class CsvFiles:
     def _data(self, file: int) -> Array:
         data = self._files.data(file)
         return data[text_start(data, self._files.paths[file]) :]
-
-    @property
-    def classes(self) -> dict[str, tuple[str, ...]]:
-        return self._coder.classes
 
     def _where(self, file: int, records: Collection[int]) -> Iterator[str]:
         """The file and the line of records, which are in ascending order."""
@@ -227,9 +224,9 @@ class CsvFiles:
                 for number, reason in reasons.items():
                     wrong.setdefault(int(places[number]), reason)
                 columns[column.name] = data
-            columns = self._coder.coded(columns)
+            columns = self.coder.coded(columns)  # before blanks are between them
             if not rows.came.all():
-                kinds = self.kinds
+                kinds = self.coder.kinds
                 columns = {
                     name: spread(kinds[name], one, rows.came) for name, one in columns.items()
                 }
