@@ -45,22 +45,23 @@ def refuse_gaps(
     """The error that names all columns with missing values, whose numbers may not be known."""
     if not counts:
         return
-    told = {
-        name: "nulls" if count is None else f"{count} null{'s' if count != 1 else ''}"
+    told = ", ".join(
+        f"column {name!r} has {'' if count is None else f'{count} '}null{'s' * (count != 1)}"
         for name, count in counts.items()
-    }
+    )
     lists = {name for name, kind in kinds.items() if kind.kind in ("ragged", "list")}
-    fill = ", ".join(f"{name!r}: {'[]' if name in lists else '...'}" for name in counts)
     at = f"{where}: " if where else ""
-    if len(counts) == 1:
-        ((name, count),) = told.items()
-        begin, what = f"{at}column {name!r} has {count}", "column"
-    else:
-        every = ", ".join(f"{name!r} ({count})" for name, count in told.items())
-        begin, what = f"{at}{len(told)} columns have nulls, {every}", "columns"
     raise FileError(
-        f"{begin}, and a record has a value in every leaf. Fill them, fill={{{fill}}}, keep them, "
-        f"missing='valid' or 'nan', or leave the {what} out with columns=[...]."
+        f"{at}{told}, and a record has a value in every leaf. {ways_out(counts, lists)}."
+    )
+
+
+def ways_out(names: Collection[str], lists: Collection[str] = ()) -> str:
+    """What can be done about missing values of columns, for messages."""
+    fill = ", ".join(f"{name!r}: {'[]' if name in lists else '...'}" for name in names)
+    return (
+        f"Fill them, fill={{{fill}}}, keep them, missing='valid' or 'nan', or leave the "
+        f"column{'s' * (len(names) > 1)} out with columns=[...]"
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from loaderx.errors import ArgumentError
 from loaderx.sources.cache.folder import Json
 from loaderx.sources.columns.categories import not_text
-from loaderx.sources.columns.gaps import TEXT, add_columns, check_gaps
+from loaderx.sources.columns.gaps import TEXT, add_columns, check_gaps, ways_out
 from loaderx.sources.format import MissingWords, OpenOptions, check_named
 from loaderx.sources.formats.lines.json_columns import (
     Codes,
@@ -167,13 +167,14 @@ class JsonSchema:
             columns = [list(map(itemgetter(name), records)) for name in self.names]
         except KeyError:
             lacking = [one for one in self.names if any(one not in record for record in records)]
-            raise _missing(f"it has no {', '.join(map(repr, lacking))}", lacking) from None
+            what = f"it has no {', '.join(map(repr, lacking))}"
+            raise ValueError(f"{what}. {ways_out(lacking)}") from None
         nulls = [one for one, values in zip(self.names, columns, strict=True) if None in values]
         given = {**self.fill, **self._gaps}
         nulls = [name for name in nulls if given.get(name, 0) is not None]
         if nulls:
             are = "is" if len(nulls) == 1 else "are"
-            raise _missing(f"{', '.join(map(repr, nulls))} {are} null", nulls)
+            raise ValueError(f"{', '.join(map(repr, nulls))} {are} null. {ways_out(nulls)}")
         pairs = zip(self.columns, columns, strict=True)
         return [self.converted(column, values) for column, values in pairs]
 
@@ -203,12 +204,3 @@ class JsonSchema:
         present = [value for value in values if value is not None]
         left = iter(column.converted(present, kinds - {_NULL}) if present else ())
         return [None if value is None else next(left) for value in values]
-
-
-def _missing(what: str, names: Sequence[str]) -> ValueError:
-    """The error for a record without some values."""
-    fill = ", ".join(f"{name!r}: ..." for name in names)
-    return ValueError(
-        f"{what}. Give a value for it, fill={{{fill}}}, keep it, missing='valid' or 'nan', or "
-        "leave it out with columns=[...]"
-    )

@@ -96,7 +96,7 @@ class Jsonl(PadsLists, LineSource):
             raise ArgumentTypeError(f"`columns` must be a list of names: write [{columns!r}].")
         dtypes = checked_types(types, others="object, for values as they are")
         self._lines = self._reader = LineFiles(
-            unpack_all(files.files, folder), "json", 1, _find, folder
+            unpack_all(files.files, folder, in_memory=True), "json", 1, _find, folder
         )
         self._lines.check_any()
         self._lines.are_alike = len(set(map(str, self._lines.notes))) == 1
