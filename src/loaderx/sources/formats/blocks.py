@@ -8,7 +8,7 @@ there from then on.  With ``cache=False`` nothing is copied, and a global shuffl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -48,6 +48,9 @@ class BlockFiles(CopiedFiles, Protocol):
     def block(self, number: int) -> Mapping[str, ColumnData]:
         """The columns of a block."""
         ...
+
+    def steps(self) -> Iterator[Mapping[str, ColumnData]]:
+        return map(self.block, range(len(self.group_rows)))
 
     def fetch(self, numbers: Sequence[int]) -> int:
         """Fetches blocks; returns the number of bytes that were fetched."""

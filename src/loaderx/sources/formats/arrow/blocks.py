@@ -86,11 +86,7 @@ class ArrowBlocks(BlockFiles):
             batch = self._batch(block)
             if len(batch) != block.rows:
                 raise FileError(f"{path} has changed: a batch has {len(batch)} records.")
-            return self._columns(batch, path)
-
-    def _columns(self, batch: pa.RecordBatch, path: str) -> dict[str, ColumnData]:
-        arrays = {name: batch.column(name) for name in self._names}
-        return arrow_columns(arrays, self.kinds, self._fill, path)
+            return arrow_columns(batch, self._names, self.kinds, self._fill, path)
 
     def _batch(self, block: _Block) -> pa.RecordBatch:
         """A stream is read on from its position, or again from its beginning."""
@@ -105,12 +101,6 @@ class ArrowBlocks(BlockFiles):
         with self._lock:
             self._open[block.file] = _Position(block.number + 1, position.batches)
         return batch
-
-    def steps(self) -> Iterator[dict[str, ColumnData]]:
-        for number, path in enumerate(self._files.paths):
-            with reading(path):
-                for batch in self._reader(number, self._names).batches():
-                    yield self._columns(batch, path)
 
     def __getstate__(self) -> dict[str, object]:
         return {k: v for k, v in self.__dict__.items() if k not in ("_open", "_lock")}

@@ -56,10 +56,8 @@ class _Batches:
         self.counts, self.nbytes = [arrow.num_rows], arrow.nbytes
 
     def steps(self) -> Iterator[Mapping[str, ColumnData]]:
-        names = self._arrow.schema.names
         for batch in self._arrow.to_batches():
-            arrays = {name: batch.column(name) for name in names}
-            yield arrow_columns(arrays, self.kinds, self._fill, _WHERE)
+            yield arrow_columns(batch, list(self.kinds), self.kinds, self._fill, _WHERE)
 
 
 def table_source(

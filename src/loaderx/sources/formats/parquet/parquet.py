@@ -234,8 +234,7 @@ class ParquetFiles:
         return {name: found[name] for name in names}
 
     def _decoded(self, batch: pa.RecordBatch, path: str) -> dict[str, ColumnData]:
-        arrays = {name: batch.column(name) for name in self._read}
-        return arrow_columns(arrays, self.kinds, self._fill, path)
+        return arrow_columns(batch, self._read, self.kinds, self._fill, path)
 
     def _check_count(self, path: str, rows: int, told: int) -> None:
         if rows != told:
