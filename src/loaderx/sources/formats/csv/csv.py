@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from loaderx.errors import ArgumentError, ArgumentTypeError, FileError
+from loaderx.errors import ArgumentError, FileError
 from loaderx.memory import Lend
 from loaderx.sources.base import BadRecordError, Gather, Indices, Source
 from loaderx.sources.cache.folder import CacheArgument, CacheFolder, CopyOf, Json, cache_folder
@@ -86,15 +86,12 @@ class Csv(TableSource):
         files = find(path, folder.files)
         if files.folder is not None:
             raise FileError(f"{files.folder} is a folder: give its files, such as folder/*.csv.")
-        if isinstance(columns, str):
-            raise ArgumentTypeError(f"`columns` must be a list of names: write [{columns!r}].")
         self._options = CsvOptions(
-            None if columns is None else tuple(dict.fromkeys(columns)),
             _checked_dialect(delimiter, quote, encoding, files.files[0]),
             delimiter is not None,
             checked_types(types, others="str"),
             header if isinstance(header, bool) else list(header),
-            open_options(None, False, fill, folder, missing, types),
+            open_options(columns, False, fill, folder, missing, types),
         )
         unpack_all(files.files, folder)
         found = _open(FileSet(files.files, files=folder.files), self._options, folder)
@@ -165,26 +162,24 @@ def _open(files: FileSet, options: CsvOptions, cache: CacheFolder) -> _Opened:
             raise FileError(f"{folder} is damaged: {error}.") from error
         return _Opened(columns, found.classes, found.shards, bad, is_mapped=True)
 
-    return opened_copy(find_copy, read) or _in_memory(
-        CsvFiles(files, options), files.paths, options.given
-    )
+    copied = opened_copy(find_copy, read)
+    if copied is not None:
+        return copied
+    found = CsvFiles(files, options)
+    columns, classes = in_memory(found, found.coder, options.given, files.paths[0])
+    shards = [Shard(path, count) for path, count in zip(files.paths, found.counts, strict=True)]
+    return _Opened(columns, classes, shards, found.bad, is_mapped=False)
 
 
 def _told(options: CsvOptions) -> list[Json]:
     """The options that the values of files depend on."""
     return [
-        None if options.columns is None else list(options.columns),
+        None if options.given.columns is None else list(options.given.columns),
         [*options.dialect, options.is_delimiter_given],
         [[name, str(dtype)] for name, dtype in sorted(options.types.items())],
         options.header if isinstance(options.header, bool) else list(options.header),
         [[name, repr(value)] for name, value in sorted(options.given.fill.items())],
     ]
-
-
-def _in_memory(found: CsvFiles, paths: Sequence[str], options: OpenOptions) -> _Opened:
-    columns, classes = in_memory(found, found.coder, options, paths[0])
-    shards = [Shard(path, count) for path, count in zip(paths, found.counts, strict=True)]
-    return _Opened(columns, classes, shards, found.bad, is_mapped=False)
 
 
 def _checked_dialect(delimiter: str | None, quote: str | None, encoding: str, path: str) -> Dialect:

@@ -50,7 +50,6 @@ _BAD_SHARE, _FEW_BAD = (
 class CsvOptions(Frozen):
     """The arguments of `Csv`, checked as far as they can be without the files."""
 
-    columns: tuple[str, ...] | None
     dialect: Dialect
     is_delimiter_given: bool
     types: Mapping[str, DType]
@@ -87,7 +86,7 @@ class CsvFiles:
         self._files, self._dialect = files, options.dialect
         self._has_header = options.header is True
         names = self._names_of_files(options)
-        chosen = names[0] if options.columns is None else list(dict.fromkeys(options.columns))
+        chosen = list(options.given.columns or names[0])
         self._layouts = [
             layout(one, chosen, path, files.paths[0])
             for one, path in zip(names, files.paths, strict=True)
@@ -110,7 +109,7 @@ class CsvFiles:
         found = names_of_files(rows, paths, options.header)
         if not options.is_delimiter_given:
             check_delimiter(found[0], paths[0], dialect.delimiter)
-        check_named("columns", options.columns or (), found[0], paths[0], "")
+        check_named("columns", options.given.columns or (), found[0], paths[0], "")
         options.given.check_names(found[0], paths[0])
         return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
@@ -62,13 +62,12 @@ class JsonSchema:
     def __init__(
         self,
         sample: Sample,
-        columns: Sequence[str] | None,
         types: Mapping[str, DType],
         given: OpenOptions,
         facts: Facts,
         where: str,
     ) -> None:
-        fill, words = given.fill, given.missing
+        columns, fill, words = given.columns, given.fill, given.missing
         counts = Counter(name for one in sample.records for name in one)
         wanted = {*fill, *words.by_column, *facts.present}
         known = list(dict.fromkeys([*counts, *fill, *facts.present]))
@@ -76,7 +75,7 @@ class JsonSchema:
         for what, names in asked.items():
             check_named(what, names, known, where, "")
         usual = [one for one in known if one in wanted or 2 * counts[one] > len(sample.records)]
-        usual = usual if columns is None else list(dict.fromkeys(columns))
+        usual = usual if columns is None else list(columns)
         self.is_chosen = columns is not None
         self.fill = {name: value for name, value in fill.items() if name in usual}
         self.classes = {n: tuple(sorted(facts.classes[n])) for n in given.categories if n in usual}

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from loaderx.errors import ArgumentTypeError, FileError
+from loaderx.errors import FileError
 from loaderx.memory import Lend
 from loaderx.sources.base import BadRecordError, Indices, PadsLists, Problem, Source
 from loaderx.sources.cache.folder import (
@@ -92,8 +92,6 @@ class Jsonl(PadsLists, LineSource):
         files = find(path, folder.files)
         if files.folder is not None:
             raise FileError(f"{files.folder} is a folder: give its files, such as folder/*.jsonl.")
-        if isinstance(columns, str):
-            raise ArgumentTypeError(f"`columns` must be a list of names: write [{columns!r}].")
         dtypes = checked_types(types, others="object, for values as they are")
         self._lines = self._reader = LineFiles(
             unpack_all(files.files, folder, in_memory=True), "json", 1, _find, folder
@@ -101,9 +99,9 @@ class Jsonl(PadsLists, LineSource):
         self._lines.check_any()
         self._lines.are_alike = len(set(map(str, self._lines.notes))) == 1
         where = self._lines.files.paths[0]
-        self._given = open_options(None, False, fill, folder, missing, types)
+        self._given = open_options(columns, False, fill, folder, missing, types)
         facts = self._facts(folder)
-        self._schema = JsonSchema(self._sample(), columns, dtypes, self._given, facts, where)
+        self._schema = JsonSchema(self._sample(), dtypes, self._given, facts, where)
         kept = {column.name: column.kept for column in self._schema.columns}
         self._copy: LineCopy | None = open_copy(
             kept, self._lines, self._parsed, folder, "JSON", self._schema.told()
