@@ -421,6 +421,8 @@ def test_nan_of_pandas_is_a_value_unless_something_is_asked():
     leaves = Dataset.from_source(frame, missing="valid")[0]
     assert not leaves["y_valid"]
     assert leaves["day_valid"]
+    with pytest.raises(FileError, match="the table: column 'x' has 1 null"):
+        Dataset.from_source(pd.DataFrame({"x": [1.0, np.nan]}), missing={"x": "error"})
 
 
 def test_the_words_are_part_of_the_description(tmp_path):
@@ -551,6 +553,17 @@ def test_class_labels_are_no_categories():
     made = datasets.Dataset.from_dict({"l": [0, -1]}, features=features)
     with pytest.raises(ArgumentError, match="'l', which is int64: codes are made of text alone"):
         Dataset.from_source(made, types={"l": "category"})
+
+
+def test_names_of_fields_have_a_dot_and_are_no_categories(tmp_path):
+    table = pa.table({"box": [{"color": "r"}, {"color": None}]})
+    pq.write_table(table, tmp_path / "x.parquet")
+    for options in ({"types": {"box.color": "category"}}, {"missing": {"box/color": "valid"}}):
+        (name,) = options
+        with pytest.raises(ArgumentError, match=rf"`{name}` names 'box[./]color', and .* 'box'"):
+            Dataset.open(tmp_path / "x.parquet", **options)
+        with pytest.raises(ArgumentError, match=rf"`{name}` names 'box[./]color', and the table"):
+            Dataset.from_source(table, **options)
 
 
 def test_categories_do_not_decide_about_other_keys(tmp_path):
