@@ -11,7 +11,6 @@ from loaderx import Dataset
 from loaderx.errors import ArgumentError
 from loaderx.sources.format import check_columns, check_named, first_twice
 from loaderx.sources.formats.csv.header import layout
-from loaderx.sources.formats.lines.numbers import check_known
 from loaderx.sources.remote.hub_store import Entry, by_folder
 from loaderx.sources.remote.store import Listed
 
@@ -37,7 +36,7 @@ class Name(str):
         lambda one, two: first_twice(one),
         lambda one, two: check_columns(one, two, "a"),
         lambda one, two: check_named("fill", one, two, "a"),
-        lambda one, two: check_known("columns", one, two, "a"),
+        lambda one, two: check_named("columns", one, two, "a", ""),
         lambda one, two: layout(one, two, "a", "b"),
     ],
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
@@ -121,9 +120,9 @@ class OpenOptions(Frozen):
 
     def check_names(self, have: list[str], where: str) -> None:
         """Refuses columns that do not exist."""
-        check_named("fill", self.fill, have, where)
-        check_named("missing", self.missing.by_column, have, where)
-        check_named("types", self.types, have, where)
+        check_named("fill", self.fill, have, where, ".")
+        check_named("missing", self.missing.by_column, have, where, ".")
+        check_named("types", self.types, have, where, "")
 
     def chosen(self, have: list[str], where: str, *, fill_known: bool = True) -> list[str]:
         """The columns to read, in the requested order; all by default.
@@ -217,11 +216,14 @@ def check_columns(columns: Sequence[str], have: Sequence[str], where: str) -> li
     return list(columns)
 
 
-def check_named(argument: str, names: Iterable[str], have: Sequence[str], where: str) -> None:
-    """Refuses names of columns that do not exist; fields are named ``box.x`` or ``box/x``."""
+def check_named(
+    argument: str, names: Iterable[str], have: Iterable[str], where: str, marks: str = "./"
+) -> None:
+    """Refuses names of columns that do not exist; ``marks`` may stand between those of fields."""
     known = set(have)
     for name in names:
-        if name not in known and re.split("[./]", str(name))[0] not in known:
+        tops = {str(name).partition(mark)[0] for mark in marks}
+        if name not in known and known.isdisjoint(tops):
             raise ArgumentError(
                 f"`{argument}` names {name!r}, and {where} has {listed(name, have)}"
             )

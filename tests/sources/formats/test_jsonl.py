@@ -168,10 +168,10 @@ def test_lists(tmp_path):
         (b"[1, 2]", r"it is \[1, 2\], and records are objects"),
         (
             b'{"a": 1}',
-            r"it has no 'b'\. Give a value for it, fill=\{'b': \.\.\.\}, keep it, missing=",
+            r"it has no 'b'\. Fill them, fill=\{'b': \.\.\.\}, keep them, missing=",
         ),
         (b'{"a": 1, "b": [1], "c": 0}', "it has 'c', which most of the first records do not have"),
-        (b'{"a": null, "b": [1]}', r"'a' is null\. Give a value for it, fill=\{'a': "),
+        (b'{"a": null, "b": [1]}', r"'a' is null\. Fill them, fill=\{'a': "),
         (b'{"a": 1.5, "b": [1]}', "'a' is 1.5, and an integer in the first records"),
         (b'{"a": "1", "b": [1]}', "'a' is '1', and an integer in the first records"),
         (b'{"a": true, "b": [1]}', "'a' is True, and an integer in the first records"),

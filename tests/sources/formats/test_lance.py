@@ -292,7 +292,7 @@ def test_large_fragments_are_read_in_parts(tmp_path):
     lance.dataset(place).delete("x % 5 = 1")
     left = np.delete(np.arange(rows), np.arange(rows) % 5 == 1)
     dataset = Dataset.open(place, cache=False)
-    assert len(node_of(dataset).source.chunks()) == 1 + 3
+    assert len(node_of(dataset).source.chunks()) == 1 + 2
     for start, batch in zip(range(0, len(left), 100), dataset.batch(100)):
         kept = left[start : start + 100]
         assert np.array_equal(batch["x"], kept)

@@ -125,7 +125,7 @@ def test_nulls_are_refused_or_filled(tmp_path):
     }
     write(tmp_path / "d", kinds, records, records)
     assert np.load(tmp_path / "d/part-00000/age.valid.npy").tolist() == valid.tolist()
-    with pytest.raises(FileError, match=r"d: 3 columns have nulls, 'age' \(1 null\), 'name' \(1"):
+    with pytest.raises(FileError, match=r"d: column 'age' has 1 null, column 'name' has 1 "):
         Dataset.open(tmp_path / "d")
     fill = {"age": -1, "name": "?", "box": [1, 2]}
     dataset = Dataset.open(tmp_path / "d", fill=fill)

@@ -11,6 +11,8 @@ import sys
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.feather as feather
 import pytest
 
 from loaderx import Dataset
@@ -84,6 +86,20 @@ def test_the_disk_is_looked_at(tmp_path, monkeypatch, suffix):
     assert f"has {bytes_free / 1e6:,.0f} MB free, of which 0 MB are kept free" in message
     assert "Give another folder with `cache=` or LOADERX_CACHE" in message
     assert not cache.exists()
+
+
+def test_columns_that_are_left_out_need_no_room(tmp_path, monkeypatch):
+    table = pa.table({"x": [1, 2], "noise": [np.random.default_rng(0).bytes(100_000)] * 2})
+    feather.write_feather(table, tmp_path / "x.feather", compression="zstd")
+
+    def disk_usage(folder):
+        return SimpleNamespace(total=5000, free=50_000)
+
+    monkeypatch.setattr(unpack, "shutil", SimpleNamespace(disk_usage=disk_usage))
+    with pytest.raises(FileError, match=r"a copy of .*x\.feather does not fit into the cache"):
+        Dataset.open(tmp_path / "x.feather", cache=tmp_path / "cache")
+    found = Dataset.open(tmp_path / "x.feather", columns=["x"], cache=tmp_path / "cache")
+    assert [int(one["x"]) for one in found] == [1, 2]
 
 
 def test_the_disk_is_looked_at_while_a_file_is_written(tmp_path, monkeypatch):

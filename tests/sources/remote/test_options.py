@@ -40,6 +40,19 @@ def test_headers_reach_the_server_from_all_workers(server, url, cache, engine, m
     assert all(one["X-Team"] == "secret_word" for one in server.headers)
 
 
+def test_workers_fetch_compressed_lines_with_them(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("LOADERX_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "x.jsonl.gz").write_bytes(gzip.compress(b'{"x": 7}\n' * 5))
+    server.add(tmp_path / "data")
+    server.password = "Bearer secret_word"
+    url = f"{server.url}/x.jsonl.gz"
+    dataset = Dataset.open(url, cache=False, storage_options=TOKEN).batch(5)
+    shutil.rmtree(tmp_path / "cache")
+    with DataLoader(dataset, engine="processes", num_workers=1) as loader:
+        assert [batch["x"].tolist() for batch in loader] == [[7] * 5]
+
+
 def test_without_them_access_is_refused(url, cache):
     with pytest.raises(FileError, match=r"403 Forbidden.*storage_options={'headers'"):
         Dataset.open(url + "x.npy", cache=cache)

@@ -29,8 +29,11 @@ _MOST_RATIO = 1 << 15  # four bytes stand for at most 128 kB: who says more is d
 _HEAD, _TAIL = 32, 4  # bytes that may tell how large a file is unpacked
 
 
-def unpack_all(files: list[str], cache: CacheFolder) -> list[str]:
-    """The files, with compressed ones unpacked, or marked as such if there is no folder."""
+def unpack_all(files: list[str], cache: CacheFolder, *, in_memory: bool = False) -> list[str]:
+    """The files, with compressed ones unpacked.
+
+    With ``in_memory`` they are only marked if there is no folder: the format unpacks them itself.
+    """
     alike, packed = dict[str, bytes | None](), dict[str, bytes]()
     for file in files:
         # Behind URLs each check is a round trip: only one file of each suffix is checked.
@@ -39,7 +42,7 @@ def unpack_all(files: list[str], cache: CacheFolder) -> list[str]:
             alike[key] = packing_of(cache.files.of(file).head(file, HEAD_BYTES))
         if (magic := alike[key]) is not None:
             packed[file] = magic
-    if cache.folder is None:
+    if in_memory and cache.folder is None:
         cache.files.packed.update(packed)
     else:
         unpack(packed, cache)

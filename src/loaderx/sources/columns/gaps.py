@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from loaderx.errors import ArgumentError, FileError
-from loaderx.sources.columns.build import FindArrays, valid_of
+from loaderx.sources.columns.build import FindArrays, build_column, valid_of
 from loaderx.sources.columns.column import Column
 from loaderx.sources.columns.data import ColumnData, ColumnType
 from loaderx.sources.columns.derived_columns import (
@@ -45,22 +45,23 @@ def refuse_gaps(
     """The error that names all columns with missing values, whose numbers may not be known."""
     if not counts:
         return
-    told = {
-        name: "nulls" if count is None else f"{count} null{'s' if count != 1 else ''}"
+    told = ", ".join(
+        f"column {name!r} has {'' if count is None else f'{count} '}null{'s' * (count != 1)}"
         for name, count in counts.items()
-    }
+    )
     lists = {name for name, kind in kinds.items() if kind.kind in ("ragged", "list")}
-    fill = ", ".join(f"{name!r}: {'[]' if name in lists else '...'}" for name in counts)
     at = f"{where}: " if where else ""
-    if len(counts) == 1:
-        ((name, count),) = told.items()
-        begin, what = f"{at}column {name!r} has {count}", "column"
-    else:
-        every = ", ".join(f"{name!r} ({count})" for name, count in told.items())
-        begin, what = f"{at}{len(told)} columns have nulls, {every}", "columns"
     raise FileError(
-        f"{begin}, and a record has a value in every leaf. Fill them, fill={{{fill}}}, keep them, "
-        f"missing='valid' or 'nan', or leave the {what} out with columns=[...]."
+        f"{at}{told}, and a record has a value in every leaf. {ways_out(counts, lists)}."
+    )
+
+
+def ways_out(names: Collection[str], lists: Collection[str] = ()) -> str:
+    """What can be done about missing values of columns, for messages."""
+    fill = ", ".join(f"{name!r}: {'[]' if name in lists else '...'}" for name in names)
+    return (
+        f"Fill them, fill={{{fill}}}, keep them, missing='valid' or 'nan', or leave the "
+        f"column{'s' * (len(names) > 1)} out with columns=[...]"
     )
 
 
@@ -138,17 +139,17 @@ class _ColumnOfSpec(ColumnOver):
 
 
 class CastColumn(_ColumnOfSpec):
-    """Numbers as numbers of another dtype, or other codes in place of codes."""
+    """Numbers as numbers of another dtype."""
 
-    def __init__(self, column: Column, dtype: DType, ranks: Array | None = None) -> None:
+    def __init__(self, column: Column, dtype: DType) -> None:
         assert column.spec is not None
-        self._have, self._ranks = column.spec, ranks
+        self._have = column.spec
         super().__init__(column, ArraySpec(column.spec.shape, dtype))
 
     def take(self, at: Located, out: Array) -> None:
         found = new_rows(self._have, len(at))
         self._column.take(at, found)
-        out[...] = found if self._ranks is None else self._ranks[found]
+        out[...] = found
 
 
 class ValidColumn(_ColumnOfSpec):
@@ -229,27 +230,31 @@ def counted(kind: ColumnType, data: ColumnData) -> ColumnType:
     return kind.replace(nulls=kind.nulls + int((~data.valid).sum()))
 
 
-def without_gaps(
-    made: Mapping[str, Column | ColumnTree],
+def table_columns(
     kinds: Mapping[str, ColumnType],
     parts: Parts,
     arrays_of: Callable[[str], FindArrays],
     options: OpenOptions,
     where: str,
     *,
-    classes: Mapping[str, Sequence[str]] = {},
+    given: Mapping[str, Column] = {},
     keeps_none: bool = False,
 ) -> dict[str, Column | ColumnTree]:
-    """Columns of `build_column` whose missing values are filled, kept or refused.
+    """The columns of these types, whose missing values are filled, kept or refused.
 
-    With ``keeps_none``, those that were not asked for become None.  The ``classes`` of categories
-    are in the order of their codes, which become those of the sorted values.
+    Those that are ``given`` are not built.  With ``keeps_none``, missing values that nothing was
+    asked for become None.
     """
+    made = {
+        name: given.get(name)
+        or build_column(kind, parts, arrays_of(name), decode=options.decode.below(name))
+        for name, kind in kinds.items()
+    }
     fill, words, leaves = options.fill, options.missing, dict(_leaves(made, kinds))
     counts = {name: kind.nulls for name, kind in leaves.items() if kind.nulls and name not in fill}
     if keeps_none:
         counts = {name: count for name, count in counts.items() if words.word(name) != "error"}
-    codes = set(options.categories)
+    codes = options.categories
     plain = {name: TEXT if name in codes else kind for name, kind in leaves.items()}
     plain = {name: one for name, one in plain.items() if name not in fill and not one.is_branch}
     asked = check_gaps(words, plain, counts, counts.get, where)
@@ -267,9 +272,6 @@ def without_gaps(
             fields = {str(number): field for number, field in enumerate(column)}
             return {name: tuple(treated(fields, f"{path}.").values())}
         kind, valid = leaves[path], None
-        if name in codes and path == name:
-            ranks = np.argsort(np.argsort(np.array(classes[name], object))).astype(np.int32)
-            column = CastColumn(column, ranks.dtype, ranks)
         if kind.nulls or (kind.nulls is not None and path in asked):
             top, *inner = path.split(".") if path != name else [name]
             valid = valid_of(parts, arrays_of(top), tuple(inner))

@@ -151,27 +151,6 @@ class CopiedFiles(LocalFileSystem):
             raise FileError(f"{what}, and {error}") from error
 
 
-class CompressedFiles(LocalFileSystem):
-    """Files that are compressed, and that only `FileSystems.as_packed` reads as they are."""
-
-    def __init__(self, files: FileSystem) -> None:
-        self._files = files
-
-    def identity(self, path: str) -> FileIdentity:  # type: ignore[override]
-        return self._files.identity(path)
-
-    def head(self, path: str, nbytes: int) -> bytes:
-        return self._files.head(path, nbytes)
-
-    def open(
-        self, path: str, identity: FileIdentity | None = None
-    ) -> AbstractContextManager[BinaryIO]:
-        raise needs_folder(path, "unpacked")
-
-    def map(self, path: str, identity: FileIdentity) -> Array:
-        raise needs_folder(path, "unpacked")
-
-
 def needs_folder(path: str, done: str) -> FileError:
     """The error for a file that must be unpacked or converted, and there is nowhere to."""
     return FileError(
@@ -188,27 +167,24 @@ class FileSystems:
         cache: str | None = None,
         brought: Mapping[str, FsspecFileSystem] | None = None,
         copies: Mapping[str, str] | None = None,
-        packed: Mapping[str, bytes] | None = None,
         options: StorageOptions | None = None,
     ) -> None:
         """``cache`` is the folder for downloads; ``brought`` maps schemes to file systems.
 
-        ``copies`` maps paths to the local files that are read in their place, ``packed`` those that
-        are compressed and have no copy to the magic bytes of their compression; with ``options``
+        ``copies`` maps paths to the local files that are read in their place; with ``options``
         stores are reached.
         """
         self.options = options
         self._cache, self._brought = cache, dict(brought or {})
         self._copied = CopiedFiles(copies or {})
-        self.packed = dict(packed or {})
+        self.packed: dict[str, bytes] = {}
+        """The magic bytes of files that are compressed and have no copy: lines are read so."""
         self._remote: RemoteFiles | None = None
 
     def of(self, path: str) -> FileSystem:
         """The file system that a path belongs to."""
         if self.has_copy(path):
             return self._copied
-        if path in self.packed:
-            return CompressedFiles(self.remote() if is_url(path) else LOCAL)
         return self.remote() if is_url(path) else LOCAL
 
     def is_remote(self, path: str) -> bool:
@@ -222,12 +198,6 @@ class FileSystems:
     def add_copy(self, path: str, copy: str) -> None:
         """Makes reads of a path use a copy."""
         self._copied.copies[path] = copy
-
-    def as_packed(self) -> FileSystems:
-        """The same, for those who read compressed files as they are."""
-        found = FileSystems(self._cache, self._brought, self._copied.copies, options=self.options)
-        found._remote = self._remote
-        return found
 
     def remote(self) -> RemoteFiles:
         """That of URLs."""
@@ -252,8 +222,7 @@ class FileSystems:
 
     def __reduce__(self) -> tuple[object, ...]:
         # Listings are not pickled.
-        given = self._cache, self._brought, self._copied.copies, self.packed, self.options
-        return FileSystems, given
+        return FileSystems, (self._cache, self._brought, self._copied.copies, self.options)
 
 
 LOCAL_FILES = FileSystems()

@@ -8,7 +8,7 @@ there from then on.  With ``cache=False`` nothing is copied, and a global shuffl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -21,13 +21,13 @@ from loaderx.sources.adapt.kept_chunks import KeptChunks
 from loaderx.sources.base import Indices
 from loaderx.sources.cache.folder import CopyOf
 from loaderx.sources.cache.unpack import check_room
-from loaderx.sources.columns.build import DataArrays, build_column
-from loaderx.sources.columns.column import Column
+from loaderx.sources.columns.build import DataArrays
+from loaderx.sources.columns.categories import Categories
 from loaderx.sources.columns.data import ColumnData
 from loaderx.sources.columns.elements import PartElements
-from loaderx.sources.columns.gaps import without_gaps
+from loaderx.sources.columns.gaps import table_columns
 from loaderx.sources.columns.run_columns import Offsets, TextColumn
-from loaderx.sources.columns.table import ColumnTree, TableSource
+from loaderx.sources.columns.table import TableSource
 from loaderx.sources.columns.text import FEW, bulk_values
 from loaderx.sources.files.parts import Located, Parts
 from loaderx.sources.format import OpenOptions, check_named
@@ -43,15 +43,18 @@ class BlockFiles(CopiedFiles, Protocol):
 
     group_rows: npt.NDArray[np.int64]  # records of each block
     shards: list[str]  # the names of files, or of what counts as such
-    in_pieces: bool  # True if blocks are fetched when they are read
+    in_pieces: bool = False  # True if blocks are fetched when they are read
 
     def block(self, number: int) -> Mapping[str, ColumnData]:
         """The columns of a block."""
         ...
 
+    def steps(self) -> Iterator[Mapping[str, ColumnData]]:
+        return map(self.block, range(len(self.group_rows)))
+
     def fetch(self, numbers: Sequence[int]) -> int:
         """Fetches blocks; returns the number of bytes that were fetched."""
-        ...
+        return 0
 
 
 OpenBlocks: TypeAlias = Callable[[], BlockFiles]
@@ -89,14 +92,15 @@ def _copied(open_files: OpenBlocks, files: list[str], options: OpenOptions, labe
     def make(folder: str) -> None:
         found, cache = open_files(), options.cache.folder or folder
         others = f" and {len(found.shards) - 1} more" if len(found.shards) > 1 else ""
-        check_room(f"a copy of {found.shards[0]}{others}", cache, found.nbytes)
+        if options.columns is None:  # else `nbytes` may be more than is copied
+            check_room(f"a copy of {found.shards[0]}{others}", cache, found.nbytes)
         write_copy(
             found,
             found.shards,
             folder,
             label=label.capitalize(),
             cache=cache,
-            categories=options.categories,
+            coder=Categories(options.categories, found.kinds),
         )
 
     return options.cache.copy(CopyOf("copied", _VERSION, files, make, [label, *options.copied()]))
@@ -115,22 +119,20 @@ class BlockSource(TableSource):
         self.record_nbytes = found.nbytes // max(1, len(parts))
         self._blocks = found
         self.kept_chunks = kept = KeptChunks(DecodeBlock(found), parts.counts)
-        columns: dict[str, Column | ColumnTree] = {}
         if options.columns is None:
             check_named("decode", options.decode.leaves, list(found.kinds), found.shards[0])
-        for name, kind in found.kinds.items():
-            arrays = DataArrays(_ColumnOf(kept, name))
-            if kind.kind == "text":
-                columns[name] = BlockTexts(parts, arrays, kept, name)
-            else:
-                columns[name] = build_column(kind, parts, arrays, decode=options.decode.below(name))
 
         def arrays_of(name: str) -> DataArrays:
             return DataArrays(_ColumnOf(kept, name))
 
-        treated = without_gaps(columns, found.kinds, parts, arrays_of, options, found.shards[0])
+        texts = {
+            name: BlockTexts(parts, arrays_of(name), kept, name)
+            for name, kind in found.kinds.items()
+            if kind.kind == "text"
+        }
+        where = found.shards[0]
         super().__init__(
-            treated,
+            table_columns(found.kinds, parts, arrays_of, options, where, given=texts),
             len(parts),
             label=options.label(label),
             classes=found.classes,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -24,19 +24,17 @@ from loaderx.sources.files.parts import Parts
 from loaderx.sources.format import Folder, OpenOptions, Splits
 from loaderx.sources.formats.arrow.columns import arrow_columns
 from loaderx.sources.formats.arrow.shard_types import ShardTypes
-from loaderx.sources.formats.blocks import open_blocks
+from loaderx.sources.formats.blocks import BlockFiles, open_blocks
 from loaderx.sources.mapping import reading
 from loaderx.sources.remote.urls import is_url
 
 if TYPE_CHECKING:
     import lance
-    import pyarrow as pa
 
 _MARK = "_versions/"
 _MANIFEST = re.compile(r"(\d{1,20})\.manifest")
 _NEWEST_FIRST = (1 << 64) - 1  # names of twenty digits count down from it
-_STEP_BYTES, _STEP_ROWS = 1 << 22, 1 << 16  # that are decoded at once for the copy
-_BLOCK_BYTES = 1 << 26  # of the parts in which a fragment is read without a copy
+_BLOCK_BYTES = 1 << 26  # of the parts in which a fragment is read
 _BLOB = b"lance-encoding:blob"
 
 
@@ -97,10 +95,8 @@ def _tagged(folder: Folder, tag: str) -> int:
         return int(told["version"])
 
 
-class LanceFragments:
-    """The fragments of a version as columns; `BlockFiles`."""
-
-    in_pieces = False
+class LanceFragments(BlockFiles):
+    """The fragments of a version as columns."""
 
     def __init__(self, path: str, version: int, options: OpenOptions) -> None:
         self._path, self._version, self._fill = path, version, options.fill
@@ -110,14 +106,16 @@ class LanceFragments:
             types = ShardTypes(schema, path, options.columns)
             self.counts = [one.count_rows() for one in fragments]
             files = [file for one in fragments for file in one.metadata.files]
-            self.nbytes = sum(file.file_size_bytes or 0 for file in files)
-        self.shards = [f"{path}, fragment {one.fragment_id}" for one in fragments]
+            stored = sum(one.physical_rows for one in fragments)
+            packed = sum(file.file_size_bytes or 0 for file in files)
+            self.nbytes = packed * sum(self.counts) // max(1, stored)  # without deleted rows
+        self._ids = [one.fragment_id for one in fragments]
+        self.shards = [f"{path}, fragment {number}" for number in self._ids]
         self._names, self.classes = types.names, types.classes
         self.kinds = keeping(types.kinds, options)
         if not sum(self.counts):
             raise FileError(f"{path}: there are no records in version {version}.")
-        self._row_bytes = max(1, self.nbytes // sum(self.counts))
-        most = max(1, _BLOCK_BYTES // self._row_bytes)
+        most = max(1, _BLOCK_BYTES * sum(self.counts) // max(1, self.nbytes))
         cuts = [[*range(0, rows, most), rows] for rows in self.counts]
         self._blocks = Parts([len(one) - 1 for one in cuts])
         self._starts = [one[:-1] for one in cuts]
@@ -139,38 +137,24 @@ class LanceFragments:
         handling = {"blob_handling": "all_binary"} if blobs else {}  # else they come as addresses
         return self._data.scanner(self._names, scan_in_order=True, **handling, **given)
 
-    def steps(self) -> Iterator[dict[str, ColumnData]]:
-        """All records in order, some at a time."""
-        size, rows = max(1, min(_STEP_ROWS, _STEP_BYTES // self._row_bytes)), 0
-        with reading(self._path):
-            for batch in self._scanner(batch_size=size).to_batches():
-                rows += len(batch)
-                yield self._decoded(batch)
-            self._check_count(rows, sum(self.counts))
-
     def block(self, number: int) -> Mapping[str, ColumnData]:
         """The columns of a fragment, or of a part of it if it is large."""
         fragment, part = self._blocks.locate(number)
         start, rows = self._starts[fragment][part], int(self.group_rows[number])
         with reading(self.shards[fragment]):
-            chosen = [self._data.get_fragments()[fragment]]
+            chosen = [self._data.get_fragment(self._ids[fragment])]
             table = self._scanner(fragments=chosen, offset=start, limit=rows).to_table()
-            self._check_count(table.num_rows, rows)
-            data = [self._decoded(batch) for batch in table.to_batches()]
+            if table.num_rows != rows:
+                raise FileError(
+                    f"{self._path} is damaged: it says {rows} records, {table.num_rows} came."
+                )
+            data = [
+                arrow_columns(batch, self._names, self.kinds, self._fill, self._path)
+                for batch in table.to_batches()
+            ]
             return {
                 name: joined(self.kinds[name], [one[name] for one in data]) for name in self._names
             }
-
-    def _decoded(self, batch: pa.RecordBatch) -> dict[str, ColumnData]:
-        arrays = {name: batch.column(name) for name in self._names}
-        return arrow_columns(arrays, self.kinds, self._fill, self._path)
-
-    def _check_count(self, rows: int, told: int) -> None:
-        if rows != told:
-            raise FileError(f"{self._path} is damaged: it says {told} records, {rows} came.")
-
-    def fetch(self, numbers: Sequence[int]) -> int:
-        return 0
 
     def __getstate__(self) -> dict[str, object]:
         return {name: one for name, one in self.__dict__.items() if name != "_data"}

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol, TypeVar
 
+import numpy as np
+
 from loaderx.errors import FileError
-from loaderx.sources.columns.build import DataArrays, build_column
-from loaderx.sources.columns.categories import Categories, sorted_classes
+from loaderx.sources.columns.build import DataArrays
+from loaderx.sources.columns.categories import Categories
 from loaderx.sources.columns.data import ColumnData, ColumnType, joined
-from loaderx.sources.columns.gaps import counted, without_gaps
+from loaderx.sources.columns.gaps import counted, table_columns
 from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.files.parts import Parts
 from loaderx.sources.format import OpenOptions
-from loaderx.sources.native.layout import Description, Shard, write_description
+from loaderx.sources.native.layout import VALUES, Description, Shard, file_name, write_description
 from loaderx.sources.native.reader import Columns
 from loaderx.sources.native.writer import PartWriter
 from loaderx.sources.progress import progress, tell
@@ -29,12 +32,7 @@ class CopiedFiles(Protocol):
     """The shards of a dataset, with their records as columns."""
 
     kinds: dict[str, ColumnType]
-
-    @property
-    def classes(self) -> dict[str, tuple[str, ...]]:
-        """The names of classes; those of categories are known when all records were read."""
-        ...
-
+    classes: dict[str, tuple[str, ...]]
     counts: list[int]  # records of each shard; may be empty until all records were read
     nbytes: int  # approximate, of all columns, for the progress bar
 
@@ -50,7 +48,7 @@ def write_copy(
     *,
     label: str,
     cache: str | None,
-    categories: Sequence[str] = (),
+    coder: Categories | None = None,
 ) -> None:
     """Writes the columns of files into a folder, and logs it; ``label`` is their format."""
     count = f"{len(files)} {label} file{'s' if len(files) != 1 else ''}"
@@ -58,8 +56,8 @@ def write_copy(
     total = sum(found.counts)
     told = f"{total:,} records, " if total else ""
     tell(f"{what}: {told}{found.nbytes / 1e6:,.0f} MB, once")
-    coder = Categories(categories)
-    kinds = coder.kinds(found.kinds)
+    coder = coder or Categories((), found.kinds)
+    kinds = coder.kinds
     with progress(what, found.nbytes) as shown, PartWriter(folder, 0, kinds) as writer:
         for records in map(coder.coded, found.steps()):
             before = writer.records
@@ -70,38 +68,34 @@ def write_copy(
             else:
                 shown.add(sum(column.nbytes for column in records.values()))
         part = writer.close()
+    for name in coder.classes:
+        path = os.path.join(folder, part.name, file_name((name,), VALUES))
+        codes = np.load(path, mmap_mode="r+")
+        coder.sort(name, codes)
+        codes.flush()
     shards = [Shard(file, records) for file, records in zip(files, found.counts, strict=True)]
     classes = {**found.classes, **coder.classes}
     write_description(folder, Description(kinds, [part], classes, tuple(shards)))
 
 
 def in_memory(
-    found: CopiedFiles, options: OpenOptions, where: str
+    found: CopiedFiles, coder: Categories, options: OpenOptions, where: str
 ) -> tuple[Columns, dict[str, tuple[str, ...]]]:
     """The columns of files in memory, and their classes."""
-    coder = Categories([name for name in options.categories if name not in found.classes])
-    kinds, steps = coder.kinds(found.kinds), list(map(coder.coded, found.steps()))
+    kinds, steps = coder.kinds, list(map(coder.coded, found.steps()))
     parts = Parts([sum(found.counts)])
     data = {name: joined(kind, [step[name] for step in steps]) for name, kind in kinds.items()}
     kinds = {name: counted(kind, data[name]) for name, kind in kinds.items()}
-    arrays = {name: DataArrays(_Held(one)) for name, one in data.items()}
-    made = {
-        name: build_column(kind, parts, arrays[name], decode=options.decode)
-        for name, kind in kinds.items()
-    }
-    classes = {**found.classes, **coder.classes}
-    columns = without_gaps(made, kinds, parts, arrays.__getitem__, options, where, classes=classes)
-    return columns, sorted_classes(classes, options.categories)
+    for name in coder.classes:
+        values = data[name].values
+        assert values is not None
+        coder.sort(name, values)
 
+    def arrays_of(name: str) -> DataArrays:
+        return DataArrays([data[name]].__getitem__)
 
-class _Held:
-    """The data of the one part."""
-
-    def __init__(self, data: ColumnData) -> None:
-        self._data = data
-
-    def __call__(self, _: int) -> ColumnData:
-        return self._data
+    columns = table_columns(kinds, parts, arrays_of, options, where)
+    return columns, {**found.classes, **coder.classes}
 
 
 def is_worth_a_copy(files: FileSet) -> bool:

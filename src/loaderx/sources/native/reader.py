@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 
 from loaderx.errors import ArgumentError, FileError
 from loaderx.sources.base import Source
-from loaderx.sources.columns.build import build_column
-from loaderx.sources.columns.categories import sorted_classes
 from loaderx.sources.columns.column import Column
 from loaderx.sources.columns.data import ColumnType, Which
 from loaderx.sources.columns.elements import ArrayOf
-from loaderx.sources.columns.gaps import without_gaps
+from loaderx.sources.columns.gaps import table_columns
 from loaderx.sources.columns.table import ColumnTree, TableSource
 from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.files.file_system import FileSystems
@@ -53,7 +52,7 @@ def open_native(folder: str, options: OpenOptions, label: str = "loaderx") -> Ta
         _record(columns, found.record),
         len(parts),
         label=options.label(label),
-        classes=sorted_classes(classes, options.categories),
+        classes=classes,
         shard_counts=[shard.records for shard in found.shards],
         shard_names=[shard.name for shard in found.shards],
     )
@@ -71,16 +70,9 @@ def native_columns(
     """These columns of a folder, and the number of records of each part."""
     layout = _Files(folder, found, kinds, options.cache.files)
     parts = Parts([part.records for part in found.parts])
-    arrays = {name: _ColumnFiles(layout, name) for name in kinds}
-    made = {
-        name: build_column(kind, parts, arrays[name], decode=options.decode.below(name))
-        for name, kind in kinds.items()
-    }
-    where = found.made_from[0].name if found.made_from else folder
-    columns = without_gaps(
-        made, kinds, parts, arrays.__getitem__, options, where,
-        classes=found.classes, keeps_none=found.made_by is not None,
-    )  # fmt: skip
+    where, keeps_none = found.made_from[0].name if found.made_from else folder, bool(found.made_by)
+    arrays_of = partial(_ColumnFiles, layout)
+    columns = table_columns(kinds, parts, arrays_of, options, where, keeps_none=keeps_none)
     return columns, parts
 
 

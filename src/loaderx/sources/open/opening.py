@@ -16,7 +16,7 @@ from loaderx.errors import ArgumentError, FileError
 from loaderx.sources.adapt.objects import adapt
 from loaderx.sources.base import FileSource, Source
 from loaderx.sources.cache.folder import CacheArgument
-from loaderx.sources.cache.unpack import unpack_all
+from loaderx.sources.cache.unpack import unpack, unpack_all
 from loaderx.sources.decoding import DecodeArgument
 from loaderx.sources.files.compressed import HEAD_BYTES
 from loaderx.sources.files.paths import PathLike, find, listed_folders, plain_name, unpacked_name
@@ -142,6 +142,9 @@ def _shard_counts(source: Source) -> Sequence[int] | None:
 # Recognising ------------------------------------------------------------------------------------
 
 
+_LINES = ("jsonl", "text")
+"""Formats that read compressed files without a copy."""
+
 _TABLES = ("csv", "parquet", "arrow", "jsonl", "huggingface", "lance", "loaderx")
 """Formats that have missing values, and types."""
 
@@ -176,6 +179,8 @@ def _recognise(
     found = find(path, options.cache.files)
     if found.folder is None:
         files, kind = _files_and_format(found.files, options, format)
+        if kind.name not in _LINES:
+            unpack(options.cache.files.packed, options.cache)
         return Recognised(kind.name, _splits_inside(files, kind, options))
     folder = Folder(found.folder, options.cache.files)
     marked = [one for one in FOLDER_FORMATS if one.is_folder(folder)]
@@ -232,11 +237,13 @@ def _folder_of_files(folder: Folder, options: OpenOptions, format: str | None) -
     (name,) = kinds
     kind = _named(name, folder.path)
     if list(grouped) == [""]:
-        files = unpack_all(grouped[""], options.cache)
+        files = unpack_all(grouped[""], options.cache, in_memory=name in _LINES)
         return Recognised(name, _splits_inside(files, kind, options))
 
     def opener(files: list[str]) -> OpenSplit:
-        return lambda: adapt(kind.open(unpack_all(files, options.cache), options))
+        return lambda: adapt(
+            kind.open(unpack_all(files, options.cache, in_memory=name in _LINES), options)
+        )
 
     return Recognised(name, {split: opener(files) for split, files in grouped.items()})
 
@@ -250,7 +257,7 @@ def _splits_inside(files: list[str], kind: FileFormat, options: OpenOptions) -> 
 def _files_and_format(
     files: list[str], options: OpenOptions, format: str | None
 ) -> tuple[list[str], FileFormat]:
-    unpack_all(files, options.cache)
+    unpack_all(files, options.cache, in_memory=True)
     if format is not None:
         return files, _named(format, files[0])
     kinds = [_format_of(files[0], options)]

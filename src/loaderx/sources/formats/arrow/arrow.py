@@ -15,19 +15,16 @@ from loaderx.errors import FileError
 from loaderx.sources.base import Source
 from loaderx.sources.cache.folder import CacheFolder
 from loaderx.sources.columns.column import Column
-from loaderx.sources.columns.gaps import refuse_gaps
 from loaderx.sources.columns.table import TableSource
 from loaderx.sources.files.file_set import FileSet
-from loaderx.sources.files.parts import Parts
 from loaderx.sources.format import OpenOptions, check_named
 from loaderx.sources.formats.arrow.addresses import Node, node_of
 from loaderx.sources.formats.arrow.blocks import ArrowBlocks
-from loaderx.sources.formats.arrow.columns import arrow_data, filler
+from loaderx.sources.formats.arrow.columns import filler
 from loaderx.sources.formats.arrow.elements import RecordBatches, Slots
 from loaderx.sources.formats.arrow.files import (
     ArrowFile,
     ArrowIndex,
-    ArrowReader,
 )
 from loaderx.sources.formats.arrow.shard_types import ShardTypes
 from loaderx.sources.formats.arrow.table import (
@@ -39,7 +36,6 @@ from loaderx.sources.formats.arrow.table import (
 )
 from loaderx.sources.formats.arrow.types import Features, type_at
 from loaderx.sources.formats.blocks import open_blocks
-from loaderx.sources.mapping import reading
 from loaderx.sources.remote.urls import is_url
 
 
@@ -149,29 +145,14 @@ class _Mapped:
     # Nulls ------------------------------------------------------------------------------------
 
     def _check_nulls(self) -> None:
-        fill, batches = self._options.fill, self._batches()
-        for leaf in self._leaves:
-            # Behind a null, lists of one length have nulls: they are left out when it is decoded.
-            if leaf.has_inner_nulls and not (leaf.name in fill or self._options.keeps(leaf.name)):
-                self._refuse_inner(leaf)
-            if leaf.has_inner_nulls:  # items of lists cannot be filled as they are read
-                self.is_mapped = False
-        self._words = words_of(self._leaves, batches, self._options, self._files.paths[0])
+        where = self._files.paths[0] + (" and others" if len(self._files) > 1 else "")
+        self._words = words_of(self._leaves, self._batches(), self._options, where)
+        # Items of lists cannot be filled as they are read.  Behind a null, lists of one length have
+        # nulls: they are left out when it is decoded.
+        self.is_mapped = not any(leaf.has_inner_nulls for leaf in self._leaves)
 
     def _batches(self, chosen: Column | None = None) -> RecordBatches:
         return RecordBatches(self._files, self._index.batches, self._index.rows, chosen)
-
-    def _refuse_inner(self, leaf: Leaf) -> None:
-        """The error for nulls within lists."""
-        where = int(np.flatnonzero((np.array(leaf.inner) >= 0).any(axis=0))[0])
-        file, number = Parts(self._index.batches).locate(where)
-        path = self._files.paths[file]
-        with reading(path):
-            for place, batch in enumerate(ArrowReader(self._files.data(file), path).batches()):
-                if place == number:  # the conversion names what is wrong
-                    top, kinds = leaf.path[0], self._known.kinds
-                    arrow_data(batch.column(top), kinds[top], top, {}, path)
-        refuse_gaps(path, {leaf.name: None})
 
     def _fillers(self) -> dict[str, object]:
         found = {}

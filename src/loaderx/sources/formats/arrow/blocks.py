@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from loaderx.sources.formats.arrow.columns import arrow_columns
 from loaderx.sources.formats.arrow.files import ArrowReader
 from loaderx.sources.formats.arrow.shard_types import ShardTypes
 from loaderx.sources.formats.arrow.types import Features, import_pyarrow, number_type
+from loaderx.sources.formats.blocks import BlockFiles
 from loaderx.sources.mapping import reading
 
 if TYPE_CHECKING:
@@ -29,10 +30,8 @@ class _Block(NamedTuple):
     rows: int
 
 
-class ArrowBlocks:
-    """Record batches of files with the same columns, decoded; `BlockFiles`."""
-
-    in_pieces = False
+class ArrowBlocks(BlockFiles):
+    """Record batches of files with the same columns, decoded."""
 
     def __init__(
         self,
@@ -80,9 +79,6 @@ class ArrowBlocks:
         have = ArrowReader(data, path).schema.names
         return ArrowReader(data, path, [have.index(name) for name in names])
 
-    def fetch(self, numbers: Sequence[int]) -> int:
-        return 0  # files are fetched whole
-
     def block(self, number: int) -> dict[str, ColumnData]:
         block = self._blocks[number]
         path = self._files.paths[block.file]
@@ -90,11 +86,7 @@ class ArrowBlocks:
             batch = self._batch(block)
             if len(batch) != block.rows:
                 raise FileError(f"{path} has changed: a batch has {len(batch)} records.")
-            return self._columns(batch, path)
-
-    def _columns(self, batch: pa.RecordBatch, path: str) -> dict[str, ColumnData]:
-        arrays = {name: batch.column(name) for name in self._names}
-        return arrow_columns(arrays, self.kinds, self._fill, path)
+            return arrow_columns(batch, self._names, self.kinds, self._fill, path)
 
     def _batch(self, block: _Block) -> pa.RecordBatch:
         """A stream is read on from its position, or again from its beginning."""
@@ -109,12 +101,6 @@ class ArrowBlocks:
         with self._lock:
             self._open[block.file] = _Position(block.number + 1, position.batches)
         return batch
-
-    def steps(self) -> Iterator[dict[str, ColumnData]]:
-        for number, path in enumerate(self._files.paths):
-            with reading(path):
-                for batch in self._reader(number, self._names).batches():
-                    yield self._columns(batch, path)
 
     def __getstate__(self) -> dict[str, object]:
         return {k: v for k, v in self.__dict__.items() if k not in ("_open", "_lock")}

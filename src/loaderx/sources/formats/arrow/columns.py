@@ -8,7 +8,7 @@ begin anywhere in its buffers, and nulls are refused or filled.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,9 +50,14 @@ def arrow_data(
 
 
 def arrow_columns(
-    arrays: Mapping[str, pa.Array], kinds: Mapping[str, ColumnType], fill: Fill, where: str
+    batch: pa.RecordBatch,
+    names: Sequence[str],
+    kinds: Mapping[str, ColumnType],
+    fill: Fill,
+    where: str,
 ) -> dict[str, ColumnData]:
-    """The data of some columns of the same records; all that have nulls are in one error."""
+    """The data of these columns of a batch; all that have nulls are in one error."""
+    arrays = {name: batch.column(name) for name in names}
     nulls: dict[str, int | None] = {
         name: array.null_count
         for name, array in arrays.items()

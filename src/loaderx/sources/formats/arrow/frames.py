@@ -14,6 +14,7 @@ import numpy as np
 from loaderx.errors import ArgumentError, ArgumentTypeError, one_line
 from loaderx.sources.adapt.frames import is_frame
 from loaderx.sources.adapt.huggingface import takes_slices
+from loaderx.sources.columns.categories import Categories
 from loaderx.sources.columns.data import ColumnData
 from loaderx.sources.columns.gaps import keeping
 from loaderx.sources.columns.table import TableSource
@@ -36,7 +37,9 @@ class FrameSource(TableSource):
     is_mapped = False
 
     def __init__(self, arrow: pa.Table, options: OpenOptions, label: str) -> None:
-        columns, classes = in_memory(_Batches(arrow, options), options, _WHERE)
+        found = _Batches(arrow, options)
+        coder = Categories(options.categories, found.kinds)
+        columns, classes = in_memory(found, coder, options, _WHERE)
         super().__init__(columns, arrow.num_rows, label=label, classes=classes)
 
     def label(self) -> str:
@@ -53,10 +56,8 @@ class _Batches:
         self.counts, self.nbytes = [arrow.num_rows], arrow.nbytes
 
     def steps(self) -> Iterator[Mapping[str, ColumnData]]:
-        names = self._arrow.schema.names
         for batch in self._arrow.to_batches():
-            arrays = {name: batch.column(name) for name in names}
-            yield arrow_columns(arrays, self.kinds, self._fill, _WHERE)
+            yield arrow_columns(batch, list(self.kinds), self.kinds, self._fill, _WHERE)
 
 
 def table_source(
@@ -107,4 +108,4 @@ def _arrow_of(frame: Any, options: OpenOptions) -> tuple[pa.Table, OpenOptions]:
         if isinstance(dtype, np.dtype) and dtype.kind in "fmM" and not options.keeps(str(name))
     }
     words = options.missing
-    return arrow, options.replace(missing=words.replace(by_column={**words.by_column, **kept}))
+    return arrow, options.replace(missing=words.replace(by_column={**kept, **words.by_column}))

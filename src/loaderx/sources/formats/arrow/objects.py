@@ -11,6 +11,7 @@ their own dtypes, which is faster still for lists of numbers, and images decoded
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
@@ -20,7 +21,6 @@ from loaderx.sources.base import Source
 from loaderx.sources.columns.column import Column
 from loaderx.sources.columns.data import ColumnType
 from loaderx.sources.columns.derived_columns import ColumnOver
-from loaderx.sources.columns.gaps import refuse_gaps
 from loaderx.sources.columns.table import TableSource
 from loaderx.sources.files.parts import Located
 from loaderx.sources.format import MissingArgument, open_options
@@ -275,7 +275,9 @@ class HuggingFace(TableSource):
         fill: Mapping[str, object] | None = None,
         missing: MissingArgument = "error",
     ) -> None:
-        self._given = dataset, columns, decode, fill, missing
+        self._made_again = partial(
+            HuggingFace, dataset, columns=columns, decode=decode, fill=fill, missing=missing
+        )
         if not hasattr(dataset, "_indices") or not hasattr(dataset, "features"):
             raise ArgumentTypeError(
                 f"a datasets.Dataset is needed, got {type(dataset).__name__}. A DatasetDict has "
@@ -298,26 +300,19 @@ class HuggingFace(TableSource):
             for leaf in leaves_of(kind, table.nodes[name], table.slots[name], (name,))
         ]
         batches, fillers = _batches_of(dataset, table), {}
-        inner: dict[str, int | None] = {leaf.name: None for leaf in leaves if leaf.has_inner_nulls}
-        refuse_gaps(where, inner, types.kinds)
         for leaf in leaves:
             if leaf.has_nulls and leaf.name in options.fill:
                 kind = type_at(arrow.schema, leaf.path)
                 fillers[leaf.name] = filler(leaf.kind, kind, options.fill[leaf.name], leaf.name)
         words = words_of(leaves, table.batches(), options, where)
+        if inner := [leaf.name for leaf in leaves if leaf.has_inner_nulls]:
+            raise ArgumentError(
+                f"lists in {', '.join(map(repr, inner))} have nulls, which are filled or kept in "
+                "files alone: save the dataset with save_to_disk, and open that."
+            )
         tree = build_columns(batches, leaves, fillers, options.decode, words=words)
         label = options.label("huggingface")
         super().__init__(tree, len(dataset), label=label, classes=types.classes)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _made_again, self._given
-
-
-def _made_again(
-    dataset: HubDataset,
-    columns: Sequence[str] | None,
-    decode: bool,
-    fill: Mapping[str, object] | None,
-    missing: MissingArgument,
-) -> HuggingFace:
-    return HuggingFace(dataset, columns=columns, decode=decode, fill=fill, missing=missing)
+        return self._made_again, ()

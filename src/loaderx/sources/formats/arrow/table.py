@@ -12,7 +12,7 @@ import numpy.typing as npt
 from loaderx.sources.columns.column import Column
 from loaderx.sources.columns.data import ITEMS, ColumnType
 from loaderx.sources.columns.derived_columns import FilledColumn
-from loaderx.sources.columns.gaps import TEXT, add_columns, check_gaps, gap_columns
+from loaderx.sources.columns.gaps import add_columns, check_gaps, gap_columns
 from loaderx.sources.columns.table import NamedColumns
 from loaderx.sources.decoding import ENCODED, Decoding
 from loaderx.sources.format import MissingWord, OpenOptions
@@ -95,16 +95,14 @@ def words_of(
     leaves: Sequence[Leaf], batches: RecordBatches, options: OpenOptions, where: str
 ) -> dict[str, MissingWord]:
     """What becomes of the nulls of leaves that are not filled; an error for those refused."""
-    codes = options.categories
-    kinds = {
-        leaf.name: TEXT if leaf.name in codes else leaf.kind
-        for leaf in leaves
-        if leaf.name not in options.fill
-    }
-    valid = {leaf.name: leaf.valid for leaf in leaves if leaf.has_nulls}
-    return check_gaps(
-        options.missing, kinds, valid, lambda name: batches.count_nulls(valid[name]), where
-    )
+    kinds = {leaf.name: leaf.kind for leaf in leaves if leaf.name not in options.fill}
+    have = {leaf.name: leaf for leaf in leaves if leaf.has_nulls or leaf.has_inner_nulls}
+
+    def count(name: str) -> int | None:
+        leaf = have[name]
+        return None if leaf.has_inner_nulls else batches.count_nulls(leaf.valid)
+
+    return check_gaps(options.missing, kinds, have, count, where)
 
 
 def build_columns(

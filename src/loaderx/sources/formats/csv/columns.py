@@ -15,6 +15,7 @@ import numpy as np
 
 from loaderx.errors import ArgumentError
 from loaderx.sources.columns.data import ColumnData, ColumnType
+from loaderx.sources.columns.gaps import ways_out
 from loaderx.sources.formats.arrow.columns import arrow_data
 from loaderx.sources.formats.lines.numbers import (
     TIME,
@@ -209,11 +210,7 @@ class CsvColumn:
 def missing_cell(name: str, cell: str) -> str:
     """The message for a cell without a value."""
     what = "an empty cell" if not cell.strip() else shown(cell)
-    return (
-        f"column {name!r}: {what} is a missing value. Give one to put in its place, "
-        f"fill={{{name!r}: ...}}, keep it, missing='valid' or 'nan', or leave the column out with "
-        "columns=[...]"
-    )
+    return f"column {name!r}: {what} is a missing value. {ways_out([name])}"
 
 
 @functools.cache

@@ -16,12 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from loaderx.errors import ArgumentError, ArgumentTypeError, FileError
+from loaderx.errors import ArgumentError, FileError
 from loaderx.memory import Lend
 from loaderx.sources.base import BadRecordError, Gather, Indices, Source
 from loaderx.sources.cache.folder import CacheArgument, CacheFolder, CopyOf, Json, cache_folder
 from loaderx.sources.cache.unpack import unpack_all
-from loaderx.sources.columns.categories import sorted_classes
 from loaderx.sources.columns.table import TableSource
 from loaderx.sources.files.file_set import FileSet
 from loaderx.sources.files.paths import PathLike, find, unpacked_name
@@ -87,15 +86,12 @@ class Csv(TableSource):
         files = find(path, folder.files)
         if files.folder is not None:
             raise FileError(f"{files.folder} is a folder: give its files, such as folder/*.csv.")
-        if isinstance(columns, str):
-            raise ArgumentTypeError(f"`columns` must be a list of names: write [{columns!r}].")
         self._options = CsvOptions(
-            None if columns is None else tuple(dict.fromkeys(columns)),
             _checked_dialect(delimiter, quote, encoding, files.files[0]),
             delimiter is not None,
             checked_types(types, others="str"),
             header if isinstance(header, bool) else list(header),
-            open_options(None, False, fill, folder, missing, types),
+            open_options(columns, False, fill, folder, missing, types),
         )
         unpack_all(files.files, folder)
         found = _open(FileSet(files.files, files=folder.files), self._options, folder)
@@ -146,14 +142,14 @@ def _open(files: FileSet, options: CsvOptions, cache: CacheFolder) -> _Opened:
 
     def make(folder: str) -> None:
         found = CsvFiles(files, options)
-        write_copy(found, files.paths, folder, label="CSV", cache=cache.folder)
+        write_copy(found, files.paths, folder, label="CSV", cache=cache.folder, coder=found.coder)
         with open(os.path.join(folder, _BAD), "w", encoding="utf-8") as file:
             json.dump([[number, *bad] for number, bad in found.bad.items()], file)
 
     def find_copy() -> str | None:
         if not is_worth_a_copy(files):
             return None
-        told: Json = ["CSV", *_told(options)]
+        told: Json = [options.given.label("CSV"), *_told(options)]
         return cache.copy_if_possible(CopyOf("copied", _VERSION, files.paths, make, told))
 
     def read(folder: str) -> _Opened:
@@ -164,30 +160,26 @@ def _open(files: FileSet, options: CsvOptions, cache: CacheFolder) -> _Opened:
                 bad = {number: BadRow(where, why) for number, where, why in json.load(file)}
         except (OSError, ValueError, TypeError) as error:
             raise FileError(f"{folder} is damaged: {error}.") from error
-        classes = sorted_classes(found.classes, options.given.categories)
-        return _Opened(columns, classes, found.shards, bad, is_mapped=True)
+        return _Opened(columns, found.classes, found.shards, bad, is_mapped=True)
 
-    return opened_copy(find_copy, read) or _in_memory(
-        CsvFiles(files, options), files.paths, options.given
-    )
+    copied = opened_copy(find_copy, read)
+    if copied is not None:
+        return copied
+    found = CsvFiles(files, options)
+    columns, classes = in_memory(found, found.coder, options.given, files.paths[0])
+    shards = [Shard(path, count) for path, count in zip(files.paths, found.counts, strict=True)]
+    return _Opened(columns, classes, shards, found.bad, is_mapped=False)
 
 
 def _told(options: CsvOptions) -> list[Json]:
     """The options that the values of files depend on."""
     return [
-        None if options.columns is None else list(options.columns),
+        None if options.given.columns is None else list(options.given.columns),
         [*options.dialect, options.is_delimiter_given],
         [[name, str(dtype)] for name, dtype in sorted(options.types.items())],
         options.header if isinstance(options.header, bool) else list(options.header),
         [[name, repr(value)] for name, value in sorted(options.given.fill.items())],
-        *options.given.copied()[2:],
     ]
-
-
-def _in_memory(found: CsvFiles, paths: Sequence[str], options: OpenOptions) -> _Opened:
-    columns, classes = in_memory(found, options, paths[0])
-    shards = [Shard(path, count) for path, count in zip(paths, found.counts, strict=True)]
-    return _Opened(columns, classes, shards, found.bad, is_mapped=False)
 
 
 def _checked_dialect(delimiter: str | None, quote: str | None, encoding: str, path: str) -> Dialect:

@@ -15,7 +15,7 @@ from loaderx.sources.columns.data import ColumnData
 from loaderx.sources.columns.gaps import refuse_gaps
 from loaderx.sources.columns.pick import spread
 from loaderx.sources.files.file_set import FileSet
-from loaderx.sources.format import OpenOptions
+from loaderx.sources.format import OpenOptions, check_named
 from loaderx.sources.formats.arrow.types import import_pyarrow
 from loaderx.sources.formats.csv.columns import (
     CsvColumn,
@@ -34,7 +34,7 @@ from loaderx.sources.formats.csv.header import (
 )
 from loaderx.sources.formats.csv.rows import Dialect, RowReader, Rows, row_lines
 from loaderx.sources.formats.lines.index import text_start
-from loaderx.sources.formats.lines.numbers import DType, check_known
+from loaderx.sources.formats.lines.numbers import DType
 from loaderx.sources.mapping import reading
 from loaderx.tree import Array
 
@@ -50,7 +50,6 @@ _BAD_SHARE, _FEW_BAD = (
 class CsvOptions(Frozen):
     """The arguments of `Csv`, checked as far as they can be without the files."""
 
-    columns: tuple[str, ...] | None
     dialect: Dialect
     is_delimiter_given: bool
     types: Mapping[str, DType]
@@ -87,15 +86,16 @@ class CsvFiles:
         self._files, self._dialect = files, options.dialect
         self._has_header = options.header is True
         names = self._names_of_files(options)
-        chosen = names[0] if options.columns is None else list(dict.fromkeys(options.columns))
+        chosen = list(options.given.columns or names[0])
         self._layouts = [
             layout(one, chosen, path, files.paths[0])
             for one, path in zip(names, files.paths, strict=True)
         ]
         self._begun: dict[int, _Reading] = {}  # files of which the first rows were read
         self._columns = self._found_columns(chosen, options)
-        self._coder = Categories([name for name in options.given.categories if name in chosen])
-        self.kinds = self._coder.kinds({one.name: one.kind for one in self._columns})
+        self.kinds = {one.name: one.kind for one in self._columns}
+        self.coder = Categories(options.given.categories, self.kinds)
+        self.classes: dict[str, tuple[str, ...]] = {}
         self.nbytes = sum(files.sizes)
         self.counts: list[int] = []  # records of each file, and the bad ones among all: both are
         self.bad: dict[int, BadRow] = {}  # known once all rows were read
@@ -109,19 +109,13 @@ class CsvFiles:
         found = names_of_files(rows, paths, options.header)
         if not options.is_delimiter_given:
             check_delimiter(found[0], paths[0], dialect.delimiter)
-        check_known("columns", options.columns or (), found[0], paths[0])
-        check_known("types", options.types, found[0], paths[0])
-        check_known("fill", options.given.fill, found[0], paths[0])
-        check_known("missing", options.given.missing.by_column, found[0], paths[0])
+        check_named("columns", options.given.columns or (), found[0], paths[0], "")
+        options.given.check_names(found[0], paths[0])
         return found
 
     def _data(self, file: int) -> Array:
         data = self._files.data(file)
         return data[text_start(data, self._files.paths[file]) :]
-
-    @property
-    def classes(self) -> dict[str, tuple[str, ...]]:
-        return self._coder.classes
 
     def _where(self, file: int, records: Collection[int]) -> Iterator[str]:
         """The file and the line of records, which are in ascending order."""
@@ -229,9 +223,9 @@ class CsvFiles:
                 for number, reason in reasons.items():
                     wrong.setdefault(int(places[number]), reason)
                 columns[column.name] = data
-            columns = self._coder.coded(columns)
+            columns = self.coder.coded(columns)  # before blanks are between them
             if not rows.came.all():
-                kinds = self.kinds
+                kinds = self.coder.kinds
                 columns = {
                     name: spread(kinds[name], one, rows.came) for name, one in columns.items()
                 }

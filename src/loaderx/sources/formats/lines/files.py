@@ -71,9 +71,8 @@ class LineFiles(RecordFiles):
     def __init__(
         self, paths: list[str], kind: str, version: int, find: FindLines, cache: CacheFolder
     ) -> None:
-        packed = cache.files.packed
+        packed, files = cache.files.packed, FileSet(paths, files=cache.files)
         magics = {path: packed[path] for path in paths if path in packed}
-        files = FileSet(paths, files=cache.files.as_packed() if magics else cache.files)
         unpack = _Unpack(files, magics)
 
         def index(number: int) -> IndexedFile:

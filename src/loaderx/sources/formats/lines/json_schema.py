@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
@@ -14,8 +14,8 @@ import numpy as np
 from loaderx.errors import ArgumentError
 from loaderx.sources.cache.folder import Json
 from loaderx.sources.columns.categories import not_text
-from loaderx.sources.columns.gaps import TEXT, add_columns, check_gaps
-from loaderx.sources.format import MissingWords, OpenOptions
+from loaderx.sources.columns.gaps import TEXT, add_columns, check_gaps, ways_out
+from loaderx.sources.format import MissingWords, OpenOptions, check_named
 from loaderx.sources.formats.lines.json_columns import (
     Codes,
     JsonColumn,
@@ -24,11 +24,12 @@ from loaderx.sources.formats.lines.json_columns import (
     column_of,
     with_nan,
 )
-from loaderx.sources.formats.lines.numbers import DType, check_known, shown
+from loaderx.sources.formats.lines.numbers import DType, shown
 
 Record: TypeAlias = "dict[str, object]"
 
 _NULL = type(None)
+_NO_CLASS = ("",)  # of a category whose values are all missing
 
 
 class Sample(NamedTuple):
@@ -61,21 +62,20 @@ class JsonSchema:
     def __init__(
         self,
         sample: Sample,
-        columns: Sequence[str] | None,
         types: Mapping[str, DType],
         given: OpenOptions,
         facts: Facts,
         where: str,
     ) -> None:
-        fill, words = given.fill, given.missing
+        columns, fill, words = given.columns, given.fill, given.missing
         counts = Counter(name for one in sample.records for name in one)
         wanted = {*fill, *words.by_column, *facts.present}
         known = list(dict.fromkeys([*counts, *fill, *facts.present]))
         asked = {"columns": columns or (), "types": given.types, "missing": words.by_column}
         for what, names in asked.items():
-            check_known(what, list(names), known, where)
+            check_named(what, names, known, where, "")
         usual = [one for one in known if one in wanted or 2 * counts[one] > len(sample.records)]
-        usual = usual if columns is None else list(dict.fromkeys(columns))
+        usual = usual if columns is None else list(columns)
         self.is_chosen = columns is not None
         self.fill = {name: value for name, value in fill.items() if name in usual}
         self.classes = {n: tuple(sorted(facts.classes[n])) for n in given.categories if n in usual}
@@ -87,7 +87,7 @@ class JsonSchema:
                 other = next((one for one in values if not isinstance(one, str)), None)
                 if other is not None:
                     raise not_text(name, shown(other))
-                found[name] = Codes(name, self.classes[name])
+                found[name] = Codes(name, self.classes[name] or _NO_CLASS)
         self._gaps: dict[str, object] = {}  # what stands in the place of missing values
         self._valid: list[str] = []  # the columns with a leaf that says which are there
         self.columns = self._with_gaps(found, sample, words, facts, where)
@@ -117,10 +117,12 @@ class JsonSchema:
                 self._gaps[name] = "NaT"
             elif word == "nan":
                 self._gaps[name] = np.nan
-            elif self.classes.get(name):
-                self._gaps[name] = self.classes[name][0]
-            else:  # 0, False, "", [] or {}
-                self._gaps[name] = type(values[0])() if values else None
+            elif name in self.classes:
+                (self._gaps[name], *_) = self.classes[name] or _NO_CLASS
+            elif values:  # 0, False, "", [] or {}
+                self._gaps[name] = type(values[0])()
+            else:  # None where nothing shows the type
+                self._gaps[name] = None if dtype is None else dtype.type(0).item()
             self._valid += [name] if word == "valid" else []
         columns: dict[str, JsonColumn] = {}
         for name, column in made.items():
@@ -164,12 +166,14 @@ class JsonSchema:
             columns = [list(map(itemgetter(name), records)) for name in self.names]
         except KeyError:
             lacking = [one for one in self.names if any(one not in record for record in records)]
-            raise _missing(f"it has no {', '.join(map(repr, lacking))}", lacking) from None
+            what = f"it has no {', '.join(map(repr, lacking))}"
+            raise ValueError(f"{what}. {ways_out(lacking)}") from None
         nulls = [one for one, values in zip(self.names, columns, strict=True) if None in values]
-        nulls = [name for name in nulls if self.fill.get(name, 0) is not None]
+        given = {**self.fill, **self._gaps}
+        nulls = [name for name in nulls if given.get(name, 0) is not None]
         if nulls:
             are = "is" if len(nulls) == 1 else "are"
-            raise _missing(f"{', '.join(map(repr, nulls))} {are} null", nulls)
+            raise ValueError(f"{', '.join(map(repr, nulls))} {are} null. {ways_out(nulls)}")
         pairs = zip(self.columns, columns, strict=True)
         return [self.converted(column, values) for column, values in pairs]
 
@@ -199,12 +203,3 @@ class JsonSchema:
         present = [value for value in values if value is not None]
         left = iter(column.converted(present, kinds - {_NULL}) if present else ())
         return [None if value is None else next(left) for value in values]
-
-
-def _missing(what: str, names: Sequence[str]) -> ValueError:
-    """The error for a record without some values."""
-    fill = ", ".join(f"{name!r}: ..." for name in names)
-    return ValueError(
-        f"{what}. Give a value for it, fill={{{fill}}}, keep it, missing='valid' or 'nan', or "
-        "leave it out with columns=[...]"
-    )

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from loaderx.errors import ArgumentTypeError, FileError
+from loaderx.errors import FileError
 from loaderx.memory import Lend
 from loaderx.sources.base import BadRecordError, Indices, PadsLists, Problem, Source
 from loaderx.sources.cache.folder import (
@@ -92,18 +92,16 @@ class Jsonl(PadsLists, LineSource):
         files = find(path, folder.files)
         if files.folder is not None:
             raise FileError(f"{files.folder} is a folder: give its files, such as folder/*.jsonl.")
-        if isinstance(columns, str):
-            raise ArgumentTypeError(f"`columns` must be a list of names: write [{columns!r}].")
         dtypes = checked_types(types, others="object, for values as they are")
         self._lines = self._reader = LineFiles(
-            unpack_all(files.files, folder), "json", 1, _find, folder
+            unpack_all(files.files, folder, in_memory=True), "json", 1, _find, folder
         )
         self._lines.check_any()
         self._lines.are_alike = len(set(map(str, self._lines.notes))) == 1
         where = self._lines.files.paths[0]
-        self._given = open_options(None, False, fill, folder, missing, types)
+        self._given = open_options(columns, False, fill, folder, missing, types)
         facts = self._facts(folder)
-        self._schema = JsonSchema(self._sample(), columns, dtypes, self._given, facts, where)
+        self._schema = JsonSchema(self._sample(), dtypes, self._given, facts, where)
         kept = {column.name: column.kept for column in self._schema.columns}
         self._copy: LineCopy | None = open_copy(
             kept, self._lines, self._parsed, folder, "JSON", self._schema.told()
@@ -157,14 +155,15 @@ class Jsonl(PadsLists, LineSource):
                     records += 1
                     present.update(name for name, one in record.items() if one is not None)
                     for name, known in values.items():
-                        known.update([str(record[name])] if record.get(name) is not None else [])
+                        known.update([one] if isinstance(one := record.get(name), str) else [])
             found: Json = {name: list(map(str, known)) for name, known in values.items()}
             return IndexedFile({}, [records, dict(present), found])
 
         notes: list[Any] = cache.index(f"json {names}", 1, self._lines.files, look).notes
         for records, present, values in notes:
-            facts = facts._replace(records=facts.records + records)
-            facts.present.update(present)
+            if self._given.missing.every != "error":
+                facts = facts._replace(records=facts.records + records)
+                facts.present.update(present)
             for name, known in facts.classes.items():
                 known.update(values[name], [str(fill[name])] if name in fill else [])
         return facts

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from loaderx.errors import ArgumentError, ArgumentTypeError
-from loaderx.sources.format import check_types, is_category, listed
+from loaderx.sources.format import check_types, is_category
 from loaderx.tree import Array
 
 Number: TypeAlias = bool | int | float
@@ -22,7 +22,7 @@ WORDS = {
     "i": "an integer", "u": "an integer", "f": "a number", "b": "true or false",
     "M": "a date or a time such as 2024-12-31 or 2024-12-31T23:59",
 }  # fmt: skip
-TIME = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?)?|NaT")
+TIME = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d(:\d\d(:\d\d(\.\d{1,9})?)?)?)?|NaT")
 _UNITS = [(unit, 1) for unit in ("D", "s", "ms", "us", "ns")]
 
 
@@ -78,7 +78,7 @@ def _times(values: Sequence[Any], dtype: DType) -> Array:
     found, exact = np.array(values, dtype), np.array(values, "M8[us]")
     is_fine = dtype == "M8[ns]"
     fits = (found.astype("M8[us]") if is_fine else found) == exact  # NumPy cuts off, and wraps
-    fits &= is_fine | (np.char.str_len(values) <= len("2024-12-31T23:59:59.000000"))
+    fits &= is_fine | (np.char.str_len(np.array(values, str)) <= len("2024-12-31T23:59:59.000000"))
     fits |= np.isnat(found)
     if not fits.all():
         raise ValueError(f"{shown(values[int(np.argmin(fits))])} does not fit into {dtype}")
@@ -107,11 +107,3 @@ def shown(value: object, most: int = 60) -> str:
     """A value for messages, cut where it is long."""
     text = repr(value)
     return text if len(text) <= most else f"{text[:most]}..."
-
-
-def check_known(what: str, names: Collection[str], have: Collection[str], where: str) -> None:
-    """Refuses names of columns that do not exist."""
-    known = set(have)
-    for name in names:
-        if name not in known:
-            raise ArgumentError(f"`{what}` names {name!r}, and {where} has {listed(name, have)}")

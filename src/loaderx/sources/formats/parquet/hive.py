@@ -34,11 +34,9 @@ class HiveColumn:
 
     def data(self, file: int, rows: int, fill: Mapping[str, object]) -> ColumnData:
         value: object = self._values[file]
-        is_there = np.full(rows, value != _NULL)
-        if value == _NULL and self._name not in fill:
-            value = 0 if self._is_integer else ""
-        elif value == _NULL:
-            value = fill[self._name]
+        is_there = np.full(rows, value != _NULL or self._name in fill)
+        if value == _NULL:
+            value = fill.get(self._name, 0 if self._is_integer else "")
             if not isinstance(value, int if self._is_integer else str):
                 raise ArgumentTypeError(f"`fill` has {value!r} for the column {self._name!r}.")
         if self._is_integer:

@@ -8,6 +8,7 @@ behind URLs, only what is read is fetched (`parquet_pieces`), unless all of them
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -79,7 +80,7 @@ class ParquetFiles:
         self.counts: list[int] = []
         self.nbytes = 0  # of the columns before compression
         types: ShardTypes | None = None
-        counts: dict[str, int] = {}  # of nulls
+        counts = Counter[str]()  # of nulls
         for number in footers_here(self._files) if self.in_pieces else self._files.fetched():
             path, footer = self._files.paths[number], self._footers.of(number)
             if not footer.num_rows:  # an empty file may have any columns
@@ -101,7 +102,7 @@ class ParquetFiles:
             raise FileError(f"{self._files.paths[0]}{others}: there are no records.")
         kinds = {**types.kinds, **{name: one.kind for name, one in self._hive.items()}}
         kinds = {name: kinds[name] for name in self.names}
-        nulls: dict[str, int | None] = {name: count for name, count in counts.items() if count}
+        nulls: dict[str, int | None] = {**+counts}  # without zeros
         for name, one in self._hive.items():
             if one.has_nulls and name not in self._fill and not self._options.keeps(name):
                 nulls[name] = None
@@ -126,15 +127,14 @@ class ParquetFiles:
         number: int,
         footer: pq.FileMetaData,
         types: ShardTypes,
-        nulls: dict[str, int],
+        nulls: Counter[str],
     ) -> list[int]:
         """Checks all row groups of a file, and returns the numbers of their records."""
         path = self._files.paths[number]
         if self._read:
             self._footers.check(number, self._read)
         leaves = self._leaves(footer, types.kinds)
-        for name in leaves.values():
-            nulls.setdefault(name or "", 0)
+        nulls.update(dict.fromkeys(filter(None, leaves.values()), 0))  # in the order of columns
         rows: list[int] = []
         for at in range(footer.num_row_groups):
             group = footer.row_group(at)
@@ -234,8 +234,7 @@ class ParquetFiles:
         return {name: found[name] for name in names}
 
     def _decoded(self, batch: pa.RecordBatch, path: str) -> dict[str, ColumnData]:
-        arrays = {name: batch.column(name) for name in self._read}
-        return arrow_columns(arrays, self.kinds, self._fill, path)
+        return arrow_columns(batch, self._read, self.kinds, self._fill, path)
 
     def _check_count(self, path: str, rows: int, told: int) -> None:
         if rows != told:
