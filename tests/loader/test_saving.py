@@ -11,7 +11,7 @@ import tempfile
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 from loaderx import (
     ArgumentError,
@@ -62,6 +62,7 @@ def test_records_come_back(tmp_path):
 
 
 @given(some_records)
+@example([({"ä x": np.array([], bool), "a.b": None},)])
 @settings(max_examples=60)
 def test_any_records_come_back(records):
     with tempfile.TemporaryDirectory() as folder:

@@ -249,3 +249,12 @@ def test_what_is_not_there_is_refused(call, message):
     with pytest.raises(LoaderxError) as error:
         call(dataset)
     assert str(error.value) == message
+
+
+def test_the_records_of_a_window_are_in_its_order():
+    parts = [Dataset.from_arrays(x=np.arange(4) + 100 * part) for part in range(2)]
+    windows = Dataset.mix(parts, [1, 1]).take(6).window(3).batch(2)
+    for step in range(len(windows)):
+        found = windows.records(step)
+        assert [int(one["x"]) for one in found.read()] == windows[step]["x"].reshape(-1).tolist()
+        assert found.row.tolist() == [0] * 3 + [1] * 3

@@ -167,12 +167,12 @@ def records_of(
     """
     parts = list(source_parts(node))
     numbers = {part.path: number for number, part in enumerate(parts)}
-    found = [np.empty((4, 0), np.int64)]
+    found = [np.empty((5, 0), np.int64)]
     for one in trails:
         which = np.full(len(one.rows), numbers[one.path])
-        found.append(np.stack([which, one.positions, one.rounds, one.rows]))
+        found.append(np.stack([which, one.positions, one.rounds, one.rows, one.order]))
     each = np.concatenate(found, axis=1)
-    which, index, epoch, row = each[:, np.argsort(each[3], kind="stable")]
+    which, index, epoch, row, _ = each[:, np.lexsort((each[4], each[3]))]
     row, segment = (row, np.zeros_like(row)) if segments is None else (s[row] for s in segments)
     return Records(parts, which, index, epoch, row, segment)
 

@@ -33,12 +33,13 @@ class Trail(NamedTuple):
     rounds: Positions  # the number of the epoch of each
     rows: Positions  # its row in the element
     which: Positions  # the number of the element
+    order: Positions  # among the records of the row
     path: tuple[int, ...] = ()  # the component of each join on the way
 
     @staticmethod
     def of(positions: Positions, epochs: Keys) -> Trail:
         nothing = np.zeros(len(positions), np.int64)
-        return Trail(epochs, positions, nothing, nothing, np.arange(len(positions)))
+        return Trail(epochs, positions, nothing, nothing, np.arange(len(positions)), nothing)
 
     def through(self, moves: Sequence[Move]) -> Trail:
         """The addresses below the moves, the outermost of which comes first."""
@@ -52,7 +53,8 @@ class Trail(NamedTuple):
         """Some of the addresses."""
         epochs = self.epochs if self.epochs.size == 1 else self.epochs[places]
         positions, rounds, rows = (a[places] for a in (self.positions, self.rounds, self.rows))
-        return Trail(epochs, positions, rounds, rows, self.which[places], self.path)
+        which, order = self.which[places], self.order[places]
+        return Trail(epochs, positions, rounds, rows, which, order, self.path)
 
     def into(self, component: int) -> Trail:
         """The same addresses in a component of a join."""

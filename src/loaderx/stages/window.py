@@ -136,7 +136,8 @@ class WindowRecords(OverRecords[SourceAddresses]):
     def below(self, trail: Trail) -> Iterator[tuple[Traced, Trail]]:
         each = trail.pick(np.repeat(np.arange(len(trail.positions)), self.size))
         _, positions = self._each(trail.epochs, trail.positions * self.stride)
-        yield self.child, each._replace(positions=positions)
+        order = each.order * self.size + np.arange(len(positions)) % self.size
+        yield self.child, each._replace(positions=positions, order=order)
 
     def find_below(self, sought: Sought) -> Found:
         found = self.child.find(sought.within(np.full_like(sought.limits, LIMIT)))

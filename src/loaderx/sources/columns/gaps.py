@@ -259,24 +259,28 @@ def table_columns(
     plain = {name: one for name, one in plain.items() if name not in fill and not one.is_branch}
     asked = check_gaps(words, plain, counts, counts.get, where)
 
-    def treated(tree: Mapping[str, Column | ColumnTree], above: str) -> dict[str, Any]:
+    def treated(
+        tree: Mapping[str, Column | ColumnTree], above: tuple[str, ...] = ()
+    ) -> dict[str, Any]:
         found: dict[str, object] = {}
         for name, column in tree.items():
-            add_columns(found, one(name, f"{above}{name}", column))
+            add_columns(found, one((*above, name), column))
         return found
 
-    def one(name: str, path: str, column: Column | ColumnTree) -> Mapping[str, Column | ColumnTree]:
+    def one(
+        names: tuple[str, ...], column: Column | ColumnTree
+    ) -> Mapping[str, Column | ColumnTree]:
+        name, path = names[-1], ".".join(names)
         if isinstance(column, Mapping):
-            return {name: treated(column, f"{path}.")}
+            return {name: treated(column, names)}
         if isinstance(column, tuple):
             fields = {str(number): field for number, field in enumerate(column)}
-            return {name: tuple(treated(fields, f"{path}.").values())}
+            return {name: tuple(treated(fields, names).values())}
         kind, valid = leaves[path], None
         if kind.nulls or (kind.nulls is not None and path in asked):
-            top, *inner = path.split(".") if path != name else [name]
-            valid = valid_of(parts, arrays_of(top), tuple(inner))
+            valid = valid_of(parts, arrays_of(names[0]), names[1:])
         if path in asked:
-            is_decoded = bool(reduce(Decoding.below, path.split("."), options.decode))
+            is_decoded = bool(reduce(Decoding.below, names, options.decode))
             return gap_columns(name, column, kind, valid, asked[path], decode=is_decoded)
         if valid is None or isinstance(column, OptionalColumn):
             return {name: column}
@@ -285,7 +289,7 @@ def table_columns(
         _check_filler(column.spec, fill[path], path)
         return {name: FilledColumn(column, valid, fill[path])}
 
-    return treated(made, "")
+    return treated(made)
 
 
 def _leaves(
