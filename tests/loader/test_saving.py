@@ -63,6 +63,7 @@ def test_records_come_back(tmp_path):
 
 @given(some_records)
 @example([({"ä x": np.array([], bool), "a.b": None},)])
+@example([{"a.b": 1, "a": {"b": 2}}, {"a.b": None, "a": {"b": 3}}])
 @settings(max_examples=60)
 def test_any_records_come_back(records):
     with tempfile.TemporaryDirectory() as folder:

@@ -773,3 +773,12 @@ def test_sources_have_the_same_arguments(tmp_path):
     assert rows_of(Dataset.from_source(Jsonl(tmp_path / "x.jsonl", missing="valid")))[1] == {
         "a": 0, "a_valid": False,
     }  # fmt: skip
+
+
+def test_names_that_cannot_be_told_apart(tmp_path):
+    table = pa.table({"a.b": [1, None], "a": [{"b": "t"}, {"b": "u"}]})
+    pq.write_table(table, tmp_path / "x.parquet")
+    with pytest.raises(ArgumentError, match=r"x\.parquet.* cannot tell them apart"):
+        Dataset.open(tmp_path / "x.parquet", missing="valid")
+    found = Dataset.open(tmp_path / "x.parquet", missing="valid", columns=["a.b"])
+    assert [bool(one["a.b_valid"]) for one in found] == [True, False]

@@ -250,7 +250,13 @@ def table_columns(
         or build_column(kind, parts, arrays_of(name), decode=options.decode.below(name))
         for name, kind in kinds.items()
     }
-    fill, words, leaves = options.fill, options.missing, dict(_leaves(made, kinds))
+    fill, words, kind_of = options.fill, options.missing, dict(_leaves(made, kinds))
+    leaves = {".".join(names): kind for names, kind in kind_of.items()}
+    if words.is_used and len(leaves) < len(kind_of):
+        raise ArgumentError(
+            f"{where} has a column with a dot in its name, and a struct with a field that is named "
+            "alike, so that `missing` cannot tell them apart. Leave one out with columns=[...]."
+        )
     counts = {name: kind.nulls for name, kind in leaves.items() if kind.nulls and name not in fill}
     if keeps_none:
         counts = {name: count for name, count in counts.items() if words.word(name) != "error"}
@@ -276,7 +282,7 @@ def table_columns(
         if isinstance(column, tuple):
             fields = {str(number): field for number, field in enumerate(column)}
             return {name: tuple(treated(fields, names).values())}
-        kind, valid = leaves[path], None
+        kind, valid = kind_of[names], None
         if kind.nulls or (kind.nulls is not None and path in asked):
             valid = valid_of(parts, arrays_of(names[0]), names[1:])
         if path in asked:
@@ -293,14 +299,14 @@ def table_columns(
 
 
 def _leaves(
-    tree: ColumnTree, kinds: Mapping[str, ColumnType], above: str = ""
-) -> Iterator[tuple[str, ColumnType]]:
+    tree: ColumnTree, kinds: Mapping[str, ColumnType], above: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], ColumnType]]:
     named = tree if isinstance(tree, Mapping) else dict(zip(kinds, tree, strict=True))
     for name, column in named.items():
         if isinstance(column, Column):
-            yield f"{above}{name}", kinds[name]
+            yield (*above, name), kinds[name]
         else:
-            yield from _leaves(column, kinds[name].fields, f"{above}{name}.")
+            yield from _leaves(column, kinds[name].fields, (*above, name))
 
 
 def _check_filler(spec: ArraySpec | None, value: object, name: str) -> None:
